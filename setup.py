@@ -1,0 +1,69 @@
+"""Build the Cython extensions, and the host kernels once per instruction set."""
+
+import platform
+from glob import glob
+from pathlib import Path
+
+import numpy
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+HOST = "specrt/_ext/host"
+# Contraction is off everywhere: every fma in the sources is written as one.
+FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+AVX2 = ["-mavx2", "-mfma", "-mf16c", "-mbmi2"]
+AVX512 = [*AVX2, *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl", "vnni"))]
+INSTRUCTION_SETS: dict[str, list[str]] = {"portable": []}
+if platform.machine() in ("x86_64", "AMD64"):
+    INSTRUCTION_SETS |= {"avx2": AVX2, "avx512": AVX512}
+MACROS = [
+    ("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"),
+    ("HAVE_X86", str(int("avx2" in INSTRUCTION_SETS))),
+]
+
+
+class BuildExtensions(build_ext):
+    """Compile kernels/*.c once per instruction set, and link all forms into host_ops."""
+
+    def build_extension(self, ext: Extension) -> None:
+        if ext.name.endswith(".host_ops"):
+            for name, flags in INSTRUCTION_SETS.items():
+                ext.extra_objects += self.compiler.compile(
+                    sorted(glob(f"{HOST}/kernels/*.c")),
+                    output_dir=str(Path(self.build_temp) / name),
+                    include_dirs=[HOST],
+                    macros=[*MACROS, ("ISA", name)],
+                    extra_postargs=[*FLAGS, *flags],
+                    depends=ext.depends,
+                )
+        super().build_extension(ext)
+
+
+def extension(path: str) -> Extension:
+    """One Cython file; host_ops also takes the C sources that are compiled once."""
+    name = Path(path).stem
+    return Extension(
+        f"specrt._ext.{name}",
+        [path, *(sorted(glob(f"{HOST}/*.c")) if name == "host_ops" else [])],
+        include_dirs=[HOST, numpy.get_include()],
+        depends=sorted(glob(f"{HOST}/**/*.h", recursive=True)),
+        extra_compile_args=[*FLAGS, "-Wno-unused-function"],
+        libraries=["m", "pthread"],
+        define_macros=MACROS,
+    )
+
+
+setup(
+    ext_modules=cythonize(
+        [extension(path) for path in sorted(glob("specrt/_ext/*.pyx"))],
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": False,
+            "wraparound": False,
+            "cdivision": True,
+            "initializedcheck": False,
+        },
+    ),
+    cmdclass={"build_ext": BuildExtensions},
+)

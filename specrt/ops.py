@@ -1,0 +1,143 @@
+"""The op table: what every op set offers, so that a model is written once for all devices.
+
+An op set has buffers, weights, step inputs and ops. Every op takes ``out=``; every op runs at once,
+or inside ``with ops.record() as program`` is recorded for ``program.run()``. What an op means is
+written in ``specrt.reference``; here stands what a caller has to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+Array = Any
+"""An array of the op set's device (``numpy.ndarray`` on the reference and on the host)."""
+
+Role = Literal["int8", "int8x2", "f32"]
+"""How a weight's input is prepared: int8 blocks of 32, those twice, or float32."""
+
+Activation = Literal["silu", "gelu_tanh"]
+RopePairing = Literal["neox", "interleaved"]
+KVType = Literal["f32", "f16", "q8_0"]
+
+PAGE = 64
+"""Positions in a KV page, and in an attention chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """Rotary embedding: ``table[p, i] = (cos, sin)`` of pair ``i`` at position ``p``.
+
+    ``table`` is ``[context, n_rot / 2, 2]`` float32; dims from ``n_rot`` on pass through.
+    """
+
+    table: Array
+    pairing: RopePairing
+
+
+class Weight(Protocol):
+    """A matrix on the device: ``shape`` is (N, K), ``role`` says how its input is prepared."""
+
+    shape: tuple[int, int]
+    role: Role
+
+
+class Acts(Protocol):
+    """Prepared input rows of ``linear``: what ``quantize`` wrote for the roles asked for."""
+
+    def rows(self, num_rows: int) -> Acts: ...
+
+
+class StepInputs(Protocol):
+    """All that changes between two runs of a program, in one int32 block.
+
+    ``tokens`` [T], ``positions`` [T], ``row_seqs`` [T] (which of the B sequences a row belongs to),
+    ``row_offsets`` [B + 1], ``page_table`` [B, pages of the context], ``ring_table`` [B, ring pages].
+    The arrays have the maximal sizes; a program reads the first T rows and B sequences.
+    """
+
+    tokens: Array
+    positions: Array
+    row_seqs: Array
+    row_offsets: Array
+    page_table: Array
+    ring_table: Array
+
+
+class KVLayer(Protocol):
+    """One layer's cached keys and values in pages of 64 positions; the layout is the op set's.
+
+    With ``ring_pages`` > 0 the page of chunk c is ``ring_table[seq, c % ring_pages]``, else it is
+    ``page_table[seq, c]``.
+    """
+
+    kv_type: KVType
+    ring_pages: int
+
+
+class Program(Protocol):
+    """Recorded ops over fixed buffers."""
+
+    def run(self) -> None: ...
+
+
+class Ops(Protocol):
+    """An op set: ``specrt.reference.ReferenceOps``, ``specrt.host.HostOps``."""
+
+    device: str
+
+    def record(self) -> AbstractContextManager[Program]: ...
+
+    def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array: ...
+
+    def weight(self, tensor: Any, role: Role = "int8", bias: Any = None) -> Weight: ...
+
+    def vector(self, tensor: Any) -> Array: ...
+
+    def acts(self, num_rows: int, width: int, weights: Sequence[Weight]) -> Acts: ...
+
+    def step_inputs(
+        self, num_rows: int, num_seqs: int, num_pages: int, ring_pages: int
+    ) -> StepInputs: ...
+
+    def kv_layer(
+        self, num_pages: int, num_heads: int, head_dim: int, kv_type: KVType, ring_pages: int
+    ) -> KVLayer: ...
+
+    def kv_read(self, cache: KVLayer, pages: Array, positions: Array) -> tuple[Array, Array]: ...
+
+    def kv_write(
+        self, cache: KVLayer, pages: Array, positions: Array, k: Array, v: Array
+    ) -> None: ...
+
+    def embed(self, weight: Weight, step: StepInputs, *, scale: float, out: Array) -> None: ...
+
+    def rms_norm(
+        self, x: Array, weight: Array, eps: float, *, out: Array, add: Array | None = None
+    ) -> None: ...
+
+    def quantize(self, x: Array, *, out: Acts) -> None: ...
+
+    def linear(
+        self, pairs: Sequence[tuple[Weight, Array]], acts: Acts, *, add: Array | None = None
+    ) -> None: ...
+
+    def rope_kv(
+        self, q: Array, k: Array, v: Array, cache: KVLayer, step: StepInputs, *,
+        rope: Rope, q_norm: Array | None = None, k_norm: Array | None = None, eps: float = 0.0,
+    ) -> None: ...
+
+    def attention(
+        self, q: Array, cache: KVLayer, step: StepInputs, *,
+        scale: float, window: int, out: Array,
+    ) -> None: ...
+
+    def glu(self, gate: Array, up: Array, *, activation: Activation, out: Array) -> None: ...
+
+    def head(
+        self, weight: Weight, acts: Acts, *, ids: Array, logits: Array | None, softcap: float
+    ) -> None: ...
+
+    def copy(self, x: Array, *, out: Array) -> None: ...
