@@ -140,7 +140,7 @@ class SpecOptions:
 
     @classmethod
     def of(cls, spec: SpecOptions | str | None) -> SpecOptions:
-        """Options from what a caller passed: None or a name stands for ``SpecOptions(type=...)``."""
+        """Options from what a caller passed: a name is a type, None is off."""
         if isinstance(spec, SpecOptions):
             return spec
         return cls(type=spec if spec is not None else "none")

@@ -16,7 +16,7 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Tap:
-    """A named inner row of the target: ``residual_entering`` layer ``layer``, or ``final_hidden``."""
+    """A named inner row of the target: ``residual_entering`` a layer, or ``final_hidden``."""
 
     name: str
     layer: int = -1
