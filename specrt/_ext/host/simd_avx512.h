@@ -121,3 +121,11 @@ static inline void transpose_16x4(const void *rows, size_t stride, void *out)
     _mm512_storeu_si512((char *)out + 128, _mm512_unpacklo_epi64(b, d));
     _mm512_storeu_si512((char *)out + 192, _mm512_unpackhi_epi64(b, d));
 }
+
+/* Sixteen bytes below 16 become table[byte]. */
+static inline void lookup_16(const int8_t *table, uint8_t *bytes)
+{
+    __m128i values = _mm_loadu_si128((const __m128i *)table);
+    __m128i index = _mm_loadu_si128((const __m128i *)bytes);
+    _mm_storeu_si128((__m128i *)bytes, _mm_shuffle_epi8(values, index));
+}

@@ -164,3 +164,10 @@ static inline void transpose_16x4(const void *rows, size_t stride, void *out)
         for (int i = 0; i < LANES; i++)
             memcpy((char *)out + 64 * c + 4 * i, (const char *)rows + i * stride + 4 * c, 4);
 }
+
+/* Sixteen bytes below 16 become table[byte]. */
+static inline void lookup_16(const int8_t *table, uint8_t *bytes)
+{
+    for (int i = 0; i < 16; i++)
+        bytes[i] = (uint8_t)table[bytes[i]];
+}

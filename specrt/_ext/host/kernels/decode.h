@@ -8,43 +8,69 @@
 #include "quant_tables.h"
 #include "simd.h"
 
-typedef void decode_fn(const uint8_t *b, uint8_t *codes, float *scale, float *minimum);
+typedef void decode_fn(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum);
 
 static inline uint16_t load_u16(const uint8_t *p) { uint16_t x; memcpy(&x, p, 2); return x; }
 static inline uint32_t load_u32(const uint8_t *p) { uint32_t x; memcpy(&x, p, 4); return x; }
 static inline float load_f16(const uint8_t *p) { return f32_from_f16(load_u16(p)); }
 
-/* n bytes to n low nibbles and n high ones behind them. */
+/* Sixteen (eight) bytes as GCC's and clang's own vectors: any instruction set, no loop to guess. */
+typedef uint8_t u8x16 __attribute__((vector_size(16)));
+typedef uint8_t u8x8 __attribute__((vector_size(8)));
+
+/* n bytes, a multiple of 16, to n low nibbles and n high ones behind them. */
 static inline void nibbles(const uint8_t *qs, int n, uint8_t *codes)
 {
-    for (int i = 0; i < n; i++) {
-        codes[i] = qs[i] & 15;
-        codes[n + i] = qs[i] >> 4;
+    for (int i = 0; i < n; i += 16) {
+        u8x16 both, low, high;
+        memcpy(&both, qs + i, 16);
+        low = both & 15;
+        high = both >> 4;
+        memcpy(codes + i, &low, 16);
+        memcpy(codes + n + i, &high, 16);
     }
 }
 
-/* Bit i of 32 to the value 16 in byte i. */
-static inline void fifth_bits(uint32_t bits, uint8_t *codes)
+/* 255 in byte i where bit i is set. */
+static inline u8x8 bit_mask(uint32_t bits)
 {
-    for (int i = 0; i < 32; i++)
-        codes[i] |= (uint8_t)((bits >> i & 1) << 4);
+    const u8x8 bit = {1, 2, 4, 8, 16, 32, 64, 128};
+    uint64_t eight = (bits & 255) * 0x0101010101010101u;
+    u8x8 bytes;
+    memcpy(&bytes, &eight, 8);
+    return (u8x8)((bytes & bit) == bit);
 }
 
-static void decode_q4_0(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+/* The value 16 in code i where bit i of 32 is set. */
+static inline void fifth_bits(uint32_t bits, uint8_t *codes)
+{
+    for (int i = 0; i < 32; i += 8) {
+        u8x8 eight;
+        memcpy(&eight, codes + i, 8);
+        eight |= bit_mask(bits >> i) & 16;
+        memcpy(codes + i, &eight, 8);
+    }
+}
+
+static void decode_q4_0(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     (void)minimum;
     *scale = load_f16(b);
     nibbles(b + 2, 16, codes);
 }
 
-static void decode_q4_1(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+static void decode_q4_1(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     *scale = load_f16(b);
     *minimum = load_f16(b + 2);
     nibbles(b + 4, 16, codes);
 }
 
-static void decode_q5_0(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+static void decode_q5_0(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     (void)minimum;
     *scale = load_f16(b);
@@ -52,7 +78,8 @@ static void decode_q5_0(const uint8_t *b, uint8_t *codes, float *scale, float *m
     fifth_bits(load_u32(b + 2), codes);
 }
 
-static void decode_q5_1(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+static void decode_q5_1(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     *scale = load_f16(b);
     *minimum = load_f16(b + 2);
@@ -60,7 +87,8 @@ static void decode_q5_1(const uint8_t *b, uint8_t *codes, float *scale, float *m
     fifth_bits(load_u32(b + 4), codes);
 }
 
-static void decode_q8_0(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+static void decode_q8_0(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     (void)minimum;
     *scale = load_f16(b);
@@ -68,7 +96,8 @@ static void decode_q8_0(const uint8_t *b, uint8_t *codes, float *scale, float *m
         codes[i] = b[2 + i] ^ 128;
 }
 
-static void decode_q2_k(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+static void decode_q2_k(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     const uint8_t *qs = b + 16;
     float d = load_f16(b + 80), dmin = load_f16(b + 82);
@@ -82,7 +111,8 @@ static void decode_q2_k(const uint8_t *b, uint8_t *codes, float *scale, float *m
                 *codes++ = qs[32 * half + i] >> shift & 3;
 }
 
-static void decode_q3_k(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+static void decode_q3_k(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     (void)minimum;
     const uint8_t *hmask = b, *qs = b + 32, *scales = b + 96;
@@ -98,7 +128,7 @@ static void decode_q3_k(const uint8_t *b, uint8_t *codes, float *scale, float *m
 }
 
 /* The eight 6-bit scales and minima of Q4_K and Q5_K. */
-static inline void k_scales(const uint8_t *b, float *scale, float *minimum)
+static inline void k_scales(const uint8_t *restrict b, float *restrict scale, float *restrict minimum)
 {
     float d = load_f16(b), dmin = load_f16(b + 2);
     const uint8_t *s = b + 4;
@@ -111,14 +141,16 @@ static inline void k_scales(const uint8_t *b, float *scale, float *minimum)
     }
 }
 
-static void decode_q4_k(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+static void decode_q4_k(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     k_scales(b, scale, minimum);
     for (int i = 0; i < 4; i++)
         nibbles(b + 16 + 32 * i, 32, codes + 64 * i);
 }
 
-static void decode_q5_k(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+static void decode_q5_k(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     const uint8_t *qh = b + 16;
     k_scales(b, scale, minimum);
@@ -129,7 +161,8 @@ static void decode_q5_k(const uint8_t *b, uint8_t *codes, float *scale, float *m
             codes[32 * group + i] |= (uint8_t)((qh[i] >> group & 1) << 4);
 }
 
-static void decode_q6_k(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+static void decode_q6_k(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     (void)minimum;
     float d = load_f16(b + 208);
@@ -147,20 +180,23 @@ static void decode_q6_k(const uint8_t *b, uint8_t *codes, float *scale, float *m
 /* Codebook values made unsigned by + 128. */
 static inline void table_nibbles(const int8_t *values, const uint8_t *qs, uint8_t *codes)
 {
-    for (int i = 0; i < 16; i++) {
-        codes[i] = (uint8_t)values[qs[i] & 15] ^ 128;
-        codes[16 + i] = (uint8_t)values[qs[i] >> 4] ^ 128;
-    }
+    nibbles(qs, 16, codes);
+    lookup_16(values, codes);
+    lookup_16(values, codes + 16);
+    for (int i = 0; i < 32; i++)
+        codes[i] ^= 128;
 }
 
-static void decode_iq4_nl(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+static void decode_iq4_nl(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     (void)minimum;
     *scale = load_f16(b);
     table_nibbles(iq4_values, b + 2, codes);
 }
 
-static void decode_iq4_xs(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+static void decode_iq4_xs(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     (void)minimum;
     float d = load_f16(b);
@@ -173,7 +209,8 @@ static void decode_iq4_xs(const uint8_t *b, uint8_t *codes, float *scale, float 
 }
 
 /* Half of 2^(e - 127), since the codes are doubled. */
-static void decode_mxfp4_exact(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+static void decode_mxfp4_exact(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     (void)minimum;
     uint32_t e = *b;
@@ -181,20 +218,27 @@ static void decode_mxfp4_exact(const uint8_t *b, uint8_t *codes, float *scale, f
     table_nibbles(mxfp4_values, b + 1, codes);
 }
 
-static void decode_mxfp4(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+static void decode_mxfp4(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     decode_mxfp4_exact(b, codes, scale, minimum);
     if (*scale < 0x1p-30f)
         *scale = 0.0f;
 }
 
-/* n codebook values, negated where the sign bit is set, made unsigned by + 128. */
-static inline void signed_codes(const int8_t *values, uint32_t signs, int n, uint8_t *codes)
+/* Eight codebook values, negated where the sign bit is set, made unsigned by + 128. */
+static inline void signed_codes(const void *low, const void *high, uint32_t signs, uint8_t *codes)
 {
-    for (int i = 0; i < n; i++) {
-        int negate = -(int)(signs >> i & 1);
-        codes[i] = (uint8_t)(128 + ((values[i] ^ negate) - negate));
-    }
+    u8x8 values, negate = bit_mask(signs);
+    memcpy(&values, low, 4);
+    memcpy((char *)&values + 4, high, 4);
+    values = (values ^ negate) - negate + 128;
+    memcpy(codes, &values, 8);
+}
+
+static inline void signed_eight(const int8_t *values, uint32_t signs, uint8_t *codes)
+{
+    signed_codes(values, values + 4, signs, codes);
 }
 
 /* Seven sign bits as eight: the eighth makes their number even. */
@@ -204,7 +248,8 @@ static inline uint32_t even_signs(uint32_t bits)
     return bits | (uint32_t)__builtin_parity(bits) << 7;
 }
 
-static void decode_iq2_xxs(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+static void decode_iq2_xxs(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     (void)minimum;
     float d = load_f16(b);
@@ -213,11 +258,12 @@ static void decode_iq2_xxs(const uint8_t *b, uint8_t *codes, float *scale, float
         uint32_t word = load_u32(index + 4);
         scale[LANES * i] = d * ((float)(word >> 28) + 0.5f) * 0.25f;
         for (int j = 0; j < 4; j++, codes += 8)
-            signed_codes(iq2_xxs_grid + 8 * index[j], even_signs(word >> 7 * j), 8, codes);
+            signed_eight(iq2_xxs_grid + 8 * index[j], even_signs(word >> 7 * j), codes);
     }
 }
 
-static void decode_iq2_xs(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+static void decode_iq2_xs(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     (void)minimum;
     float d = load_f16(b);
@@ -225,11 +271,12 @@ static void decode_iq2_xs(const uint8_t *b, uint8_t *codes, float *scale, float 
         scale[LANES * i] = d * ((float)(b[66 + i / 2] >> 4 * (i & 1) & 15) + 0.5f) * 0.25f;
     for (int i = 0; i < 32; i++, codes += 8) {
         uint32_t q = load_u16(b + 2 + 2 * i);
-        signed_codes(iq2_xs_grid + 8 * (q & 511), even_signs(q >> 9), 8, codes);
+        signed_eight(iq2_xs_grid + 8 * (q & 511), even_signs(q >> 9), codes);
     }
 }
 
-static void decode_iq2_s(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+static void decode_iq2_s(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     (void)minimum;
     const uint8_t *qs = b + 2, *signs = b + 34, *qh = b + 66, *scales = b + 74;
@@ -238,34 +285,38 @@ static void decode_iq2_s(const uint8_t *b, uint8_t *codes, float *scale, float *
         scale[LANES * i] = d * ((float)(scales[i / 2] >> 4 * (i & 1) & 15) + 0.5f) * 0.25f;
     for (int i = 0; i < 32; i++, codes += 8) {
         int index = qs[i] | (qh[i / 4] >> 2 * (i & 3) & 3) << 8;
-        signed_codes(iq2_s_grid + 8 * index, signs[i], 8, codes);
+        signed_eight(iq2_s_grid + 8 * index, signs[i], codes);
     }
 }
 
-static void decode_iq3_xxs(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+static void decode_iq3_xxs(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     (void)minimum;
     float d = load_f16(b);
     for (int i = 0; i < 8; i++) {
         uint32_t word = load_u32(b + 66 + 4 * i);
         scale[LANES * i] = d * ((float)(word >> 28) + 0.5f) * 0.5f;
-        for (int j = 0; j < 8; j++, codes += 4) {
-            uint32_t signs = even_signs(word >> 7 * (j / 2)) >> 4 * (j & 1);
-            signed_codes(iq3_xxs_grid + 4 * b[2 + 8 * i + j], signs, 4, codes);
+        for (int j = 0; j < 4; j++, codes += 8) {
+            const uint8_t *index = b + 2 + 8 * i + 2 * j;
+            signed_codes(iq3_xxs_grid + 4 * index[0], iq3_xxs_grid + 4 * index[1],
+                         even_signs(word >> 7 * j), codes);
         }
     }
 }
 
-static void decode_iq3_s(const uint8_t *b, uint8_t *codes, float *scale, float *minimum)
+static void decode_iq3_s(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
 {
     (void)minimum;
     const uint8_t *qs = b + 2, *qh = b + 66, *signs = b + 74, *scales = b + 106;
     float d = load_f16(b);
     for (int i = 0; i < 8; i++)
         scale[LANES * i] = d * (float)(2 * (scales[i / 2] >> 4 * (i & 1) & 15) + 1);
-    for (int i = 0; i < 64; i++, codes += 4) {
-        int index = qs[i] | (qh[i / 8] >> (i & 7) & 1) << 8;
-        signed_codes(iq3_s_grid + 4 * index, (uint32_t)signs[i / 2] >> 4 * (i & 1), 4, codes);
+    for (int i = 0; i < 32; i++, codes += 8) {
+        int high = qh[i / 4] >> 2 * (i & 3);
+        int first = qs[2 * i] | (high & 1) << 8, second = qs[2 * i + 1] | (high & 2) << 7;
+        signed_codes(iq3_s_grid + 4 * first, iq3_s_grid + 4 * second, signs[i], codes);
     }
 }
 
