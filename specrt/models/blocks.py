@@ -87,7 +87,7 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class AttentionWeights:
-    """The projections of one attention: each [out, in]; head norms [Dh] where the model has them."""
+    """The projections of one attention: each [out, in]; head norms [Dh] if the model has them."""
 
     q: Weight
     k: Weight
