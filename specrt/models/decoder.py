@@ -152,6 +152,8 @@ class Decoder:
         num_tokens = min(num_tokens, sequence.cursor.cache_len)
         if not self.layout.can_rewind(sequence, num_tokens):
             num_tokens = 0
+        if num_tokens == 0:
+            sequence.high_water = sequence.lowest_kept = 0
         sequence.cursor = replace(sequence.cursor, cache_len=num_tokens)
         return num_tokens
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from specrt.state.messages import FinishReason
+
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
@@ -18,6 +20,7 @@ class Cursor:
         text_len: bytes of generated text.
         live: which of the two recurrent states is current.
         pending: logged rows that the next step applies to it first.
+        finish_reason: why the sequence ended, None while it goes on.
     """
 
     num_tokens: int = 0
@@ -25,6 +28,7 @@ class Cursor:
     text_len: int = 0
     live: int = 0
     pending: int = 0
+    finish_reason: FinishReason | None = None
 
 
 @dataclass(slots=True, eq=False)
