@@ -38,6 +38,7 @@ class Sequence:
         slot: its number among the target's sequences; the KV pages belong to the slot.
         context: the most tokens it can hold.
         high_water: one past the highest position that was ever written, kept or not.
+        lowest_kept: positions below it were never written to rings (a restored session).
         prompt_len: ids of the prompt, which text and output penalties leave out.
         drafter_states: what each speculator keeps for this sequence.
     """
@@ -48,6 +49,7 @@ class Sequence:
     text: bytearray = field(init=False)
     cursor: Cursor = field(default_factory=Cursor)
     high_water: int = 0
+    lowest_kept: int = 0
     prompt_len: int = 0
     drafter_states: dict[Any, Any] = field(default_factory=dict)
 
