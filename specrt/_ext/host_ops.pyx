@@ -69,3 +69,6 @@ cdef class Tape:
                 for part in range(self.tape.phases[i].num_parts):
                     self.tape.phases[i].run(self.tape.phases[i].args, part, aligned)
         free(scratch)
+
+
+include "host/linear.pxi"

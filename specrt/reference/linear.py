@@ -28,11 +28,11 @@ def linear(
 
     A weight's n blocks along K (of 256 or 32 columns; of 32 for float weights, the last may be
     short) are cut into 8 segments of ``ceil(n / 8)``. Within a segment, ascending from zero, each
-    sub-block of 16 or 32 columns adds ``acc = fma((d_w sc) d_x, float(sum w q), acc)`` and, if the
-    type has minima, ``acc = fma(minimum, d_x float(sum q), acc)``; the segments are then added
-    ascending from zero. ``int8x2`` adds two complete accumulations. Float weights, and quantised ones
-    with role ``f32``, add ``acc = fma(w, x, acc)`` column by column. MXFP4 scales below 2^-30 count
-    as zero.
+    sub-block of 16 or 32 columns adds ``acc = fma((d_w sc) d_x, float(sum w q), acc)`` and, if
+    the type has minima, ``acc = fma(minimum, d_x float(sum q), acc)``; the segments are then
+    added ascending from zero. ``int8x2`` adds two complete accumulations. Float weights, and
+    quantised ones with role ``f32``, add ``acc = fma(w, x, acc)`` column by column. MXFP4 scales
+    below 2^-30 count as zero.
 
     Args:
         pairs: Each weight [N, K] with its out [T, N] f32; types and N may differ.
@@ -72,10 +72,9 @@ def _int8_product(weight: ReferenceWeight, rows: Int8Rows) -> Array:
     sums = rows.sums.reshape(len(rows.q), -1, per_sub).sum(axis=2, dtype=np.int32)
     d = np.repeat(rows.d, 2 // per_sub, axis=1)
     s = d * sums.astype(np.float32)
-    scale, minimum, d, s = (
-        None if part is None else _segments(part.reshape(len(part), -1, subs))
-        for part in (scale, minimum, d, s)
-    )
+    scale, d, s = (_segments(part.reshape(len(part), -1, subs)) for part in (scale, d, s))
+    if minimum is not None:
+        minimum = _segments(minimum.reshape(len(minimum), -1, subs))
     acc = np.zeros((NUM_SEGMENTS, len(rows.q), len(codes)), np.float32)
     for block in range(w.shape[2]):
         for sub in range(subs):

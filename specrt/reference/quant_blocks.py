@@ -96,7 +96,7 @@ def _signs(field: Array) -> Array:
 
 
 @cache
-def _grid(type_name: str) -> Array:
+def codebook(type_name: str) -> Array:
     """The codebook of an IQ type, [entries, 8 or 4] int8, from the gguf package."""
     from gguf import quants
 
@@ -207,14 +207,14 @@ def _iq2_xxs(blocks: Array) -> Parts:
     pairs = rest.view(np.uint32).reshape(len(blocks), -1, 2)
     words = np.ascontiguousarray(pairs[..., 1])
     index = np.ascontiguousarray(pairs[..., 0]).view(np.uint8)
-    codes = _grid("IQ2_XXS")[index].reshape(len(blocks), -1) * _packed_signs(words)
+    codes = codebook("IQ2_XXS")[index].reshape(len(blocks), -1) * _packed_signs(words)
     return codes, _f16(d) * ((words >> 28).astype(np.float32) + 0.5) * 0.25, None
 
 
 def _iq2_xs(blocks: Array) -> Parts:
     d, qs, scales = _cut(blocks, 2, 64)
     q = qs.view(np.uint16)
-    codes = _grid("IQ2_XS")[q & 511].reshape(len(blocks), -1) * _signs(_sign_bytes(q >> 9))
+    codes = codebook("IQ2_XS")[q & 511].reshape(len(blocks), -1) * _signs(_sign_bytes(q >> 9))
     return codes, _half_steps(d, scales), None
 
 
@@ -225,21 +225,21 @@ def _half_steps(d: Array, scales: Array) -> Array:
 def _iq2_s(blocks: Array) -> Parts:
     d, qs, signs, qh, scales = _cut(blocks, 2, 32, 32, 8)
     index = qs.astype(np.uint16) | (_bits(qh, 2, 1).astype(np.uint16) << 8)
-    codes = _grid("IQ2_S")[index].reshape(len(blocks), -1) * _signs(signs)
+    codes = codebook("IQ2_S")[index].reshape(len(blocks), -1) * _signs(signs)
     return codes, _half_steps(d, scales), None
 
 
 def _iq3_xxs(blocks: Array) -> Parts:
     d, qs, rest = _cut(blocks, 2, 64)
     words = rest.view(np.uint32)
-    codes = _grid("IQ3_XXS")[qs].reshape(len(blocks), -1) * _packed_signs(words)
+    codes = codebook("IQ3_XXS")[qs].reshape(len(blocks), -1) * _packed_signs(words)
     return codes, _f16(d) * ((words >> 28).astype(np.float32) + 0.5) * 0.5, None
 
 
 def _iq3_s(blocks: Array) -> Parts:
     d, qs, qh, signs, scales = _cut(blocks, 2, 64, 8, 32)
     index = qs.astype(np.uint16) | (_bits(qh, 1, 1).astype(np.uint16) << 8)
-    codes = _grid("IQ3_S")[index].reshape(len(blocks), -1) * _signs(signs)
+    codes = codebook("IQ3_S")[index].reshape(len(blocks), -1) * _signs(signs)
     return codes, _f16(d) * (2 * _bits(scales, 4, 1) + 1), None
 
 

@@ -18,8 +18,8 @@ def quantize(x: Array, *, out: ReferenceActs) -> None:
     """Write rows in the forms that ``out`` has.
 
     Per block of 32: ``a = max|x|``, ``d = a / 127``, ``q = rne(x * (127 / a))``. A block with
-    ``a < 2^-64`` is zeros, one with a value that is not finite has ``d = NaN`` and zeros. The second
-    rows are the same of the residual ``fma(-d, q, x)``.
+    ``a < 2^-64`` is zeros, one with a value that is not finite has ``d = NaN`` and zeros. The
+    second rows are the same of the residual ``fma(-d, q, x)``.
 
     Args:
         x: [T, K] f32.

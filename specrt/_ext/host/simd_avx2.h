@@ -128,6 +128,7 @@ static inline v16f v16f_select(v16m m, v16f a, v16f b)
     return SIMD_F(_mm256_blendv_ps(b.lo, a.lo, m.lo), _mm256_blendv_ps(b.hi, a.hi, m.hi));
 }
 
+static inline float f32_from_f16(uint16_t h) { return _cvtsh_ss(h); }
 static inline v16f v16f_load_f16(const uint16_t *p)
 {
     return SIMD_F(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
@@ -197,4 +198,36 @@ static inline v16i v16i_dot4(v16i acc, const uint8_t *w, int32_t x)
     acc.hi = _mm256_add_epi32(acc.hi, _mm256_madd_epi16(_mm256_and_si256(b, low), even));
     acc.hi = _mm256_add_epi32(acc.hi, _mm256_madd_epi16(_mm256_srli_epi16(b, 8), odd));
     return acc;
+}
+
+/* The dword transpose: 16 bytes of each of 16 rows to out[c][row][4 bytes], c < 4. */
+static inline __m256i simd_rows(const char *p, size_t stride)
+{
+    __m128i a = _mm_loadu_si128((const __m128i *)p);
+    __m128i b = _mm_loadu_si128((const __m128i *)(p + 4 * stride));
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
+}
+static inline void simd_transpose_8x4(const char *p, size_t stride, char *out)
+{
+    __m256i r0 = simd_rows(p, stride), r1 = simd_rows(p + stride, stride);
+    __m256i r2 = simd_rows(p + 2 * stride, stride), r3 = simd_rows(p + 3 * stride, stride);
+    __m256i a = _mm256_unpacklo_epi32(r0, r1), b = _mm256_unpackhi_epi32(r0, r1);
+    __m256i c = _mm256_unpacklo_epi32(r2, r3), d = _mm256_unpackhi_epi32(r2, r3);
+    _mm256_storeu_si256((__m256i *)out, _mm256_unpacklo_epi64(a, c));
+    _mm256_storeu_si256((__m256i *)(out + 64), _mm256_unpackhi_epi64(a, c));
+    _mm256_storeu_si256((__m256i *)(out + 128), _mm256_unpacklo_epi64(b, d));
+    _mm256_storeu_si256((__m256i *)(out + 192), _mm256_unpackhi_epi64(b, d));
+}
+static inline void transpose_16x4(const void *rows, size_t stride, void *out)
+{
+    simd_transpose_8x4(rows, stride, out);
+    simd_transpose_8x4((const char *)rows + 8 * stride, stride, (char *)out + 32);
+}
+
+/* Sixteen bytes below 16 become table[byte]. */
+static inline void lookup_16(const int8_t *table, uint8_t *bytes)
+{
+    __m128i values = _mm_loadu_si128((const __m128i *)table);
+    __m128i index = _mm_loadu_si128((const __m128i *)bytes);
+    _mm_storeu_si128((__m128i *)bytes, _mm_shuffle_epi8(values, index));
 }

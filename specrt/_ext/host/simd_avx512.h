@@ -58,6 +58,7 @@ static inline v16m v16i_lt(v16i a, v16i b) { return _mm512_cmplt_epi32_mask(a, b
 /* m ? a : b, lane by lane. */
 static inline v16f v16f_select(v16m m, v16f a, v16f b) { return _mm512_mask_blend_ps(m, b, a); }
 
+static inline float f32_from_f16(uint16_t h) { return _cvtsh_ss(h); }
 static inline v16f v16f_load_f16(const uint16_t *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
@@ -97,4 +98,34 @@ static inline int32_t v16i_reduce_max(v16i x) { return _mm512_reduce_max_epi32(x
 static inline v16i v16i_dot4(v16i acc, const uint8_t *w, int32_t x)
 {
     return _mm512_dpbusd_epi32(acc, _mm512_loadu_si512(w), _mm512_set1_epi32(x));
+}
+
+/* The dword transpose: 16 bytes of each of 16 rows to out[c][row][4 bytes], c < 4. */
+static inline __m512i simd_rows(const char *p, size_t stride)
+{
+    const __m128i *a = (const __m128i *)p, *b = (const __m128i *)(p + 4 * stride);
+    const __m128i *c = (const __m128i *)(p + 8 * stride), *d = (const __m128i *)(p + 12 * stride);
+    __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(a)), _mm_loadu_si128(b), 1);
+    __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(c)), _mm_loadu_si128(d), 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+static inline void transpose_16x4(const void *rows, size_t stride, void *out)
+{
+    const char *p = rows;
+    __m512i r0 = simd_rows(p, stride), r1 = simd_rows(p + stride, stride);
+    __m512i r2 = simd_rows(p + 2 * stride, stride), r3 = simd_rows(p + 3 * stride, stride);
+    __m512i a = _mm512_unpacklo_epi32(r0, r1), b = _mm512_unpackhi_epi32(r0, r1);
+    __m512i c = _mm512_unpacklo_epi32(r2, r3), d = _mm512_unpackhi_epi32(r2, r3);
+    _mm512_storeu_si512((char *)out, _mm512_unpacklo_epi64(a, c));
+    _mm512_storeu_si512((char *)out + 64, _mm512_unpackhi_epi64(a, c));
+    _mm512_storeu_si512((char *)out + 128, _mm512_unpacklo_epi64(b, d));
+    _mm512_storeu_si512((char *)out + 192, _mm512_unpackhi_epi64(b, d));
+}
+
+/* Sixteen bytes below 16 become table[byte]. */
+static inline void lookup_16(const int8_t *table, uint8_t *bytes)
+{
+    __m128i values = _mm_loadu_si128((const __m128i *)table);
+    __m128i index = _mm_loadu_si128((const __m128i *)bytes);
+    _mm_storeu_si128((__m128i *)bytes, _mm_shuffle_epi8(values, index));
 }

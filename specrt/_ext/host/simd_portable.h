@@ -61,7 +61,7 @@ static inline v16m v16i_lt(v16i a, v16i b) { SIMD_MAP(v16m, a.v[i] < b.v[i]); }
 /* m ? a : b, lane by lane. */
 static inline v16f v16f_select(v16m m, v16f a, v16f b) { SIMD_MAP(v16f, m.v[i] ? a.v[i] : b.v[i]); }
 
-static inline float simd_from_f16(uint16_t h)
+static inline float f32_from_f16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, magnitude = h & 0x7fff, bits;
     if (magnitude >= 0x7c00) /* inf, or NaN made quiet */
@@ -94,7 +94,7 @@ static inline uint16_t simd_to_f16(float x)
     uint32_t odd = magnitude >> 13 & 1;
     return (uint16_t)(sign | (magnitude - 0x38000000 + 0xfff + odd) >> 13);
 }
-static inline v16f v16f_load_f16(const uint16_t *p) { SIMD_MAP(v16f, simd_from_f16(p[i])); }
+static inline v16f v16f_load_f16(const uint16_t *p) { SIMD_MAP(v16f, f32_from_f16(p[i])); }
 static inline v16f v16f_load_bf16(const uint16_t *p)
 {
     v16f r;
@@ -155,4 +155,19 @@ static inline v16i v16i_dot4(v16i acc, const uint8_t *w, int32_t x)
         for (int c = 0; c < 4; c++)
             acc.v[i] += w[4 * i + c] * x4[c];
     return acc;
+}
+
+/* The dword transpose: 16 bytes of each of 16 rows to out[c][row][4 bytes], c < 4. */
+static inline void transpose_16x4(const void *rows, size_t stride, void *out)
+{
+    for (int c = 0; c < 4; c++)
+        for (int i = 0; i < LANES; i++)
+            memcpy((char *)out + 64 * c + 4 * i, (const char *)rows + i * stride + 4 * c, 4);
+}
+
+/* Sixteen bytes below 16 become table[byte]. */
+static inline void lookup_16(const int8_t *table, uint8_t *bytes)
+{
+    for (int i = 0; i < 16; i++)
+        bytes[i] = (uint8_t)table[bytes[i]];
 }
