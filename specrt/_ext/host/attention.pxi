@@ -48,9 +48,9 @@ def record_attention(Tape tape, q, layer, step, float scale, int window, out):
     per_head = args.num_heads // layer.num_heads
     args.block_rows = max(1, QUERIES // per_head)
     args.num_blocks = (args.num_rows + args.block_rows - 1) // args.block_rows
-    args.max_chunks = (window + _PAGE - 2) // _PAGE + 1
-    if not layer.ring_pages:
-        args.max_chunks = min(args.max_chunks if window else 2**30, args.step.table_width)
+    args.max_chunks = step.page_table.shape[1]
+    if window:
+        args.max_chunks = min(args.max_chunks, (window + _PAGE - 2) // _PAGE + 1)
     parts = args.num_blocks * layer.num_heads
     args.num_groups = 1
     if args.num_rows <= SPLIT_ROWS:
