@@ -1,0 +1,71 @@
+"""glu: host against a float64 oracle, every instruction set the same bits."""
+
+import numpy as np
+import pytest
+from accuracy import assert_accurate
+from levels import LEVELS
+from rows import assert_same_bits, nans
+
+from specrt._ext.host_ops import Tape
+from specrt.errors import MismatchError, UnsupportedError
+from specrt.host.glu import glu as host_glu
+from specrt.reference.glu import glu
+
+ACTIVATIONS = ("silu", "gelu_tanh")
+
+
+def run(level, gate, up, activation, out=None):
+    out = nans(*gate.shape) if out is None else out
+    tape = Tape(level)
+    host_glu(tape, gate, up, activation=activation, out=out)
+    tape.run()
+    return out
+
+
+def oracle(gate, up, activation):
+    g = gate.astype(np.float64)
+    if activation == "silu":
+        return g / (1 + np.exp(-g)) * up
+    return 0.5 * g * (1 + np.tanh(np.sqrt(2 / np.pi) * (g + 0.044715 * g**3))) * up
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("spread", [0.1, 1.0, 30.0])
+def test_against_the_oracle(activation, spread):
+    rng = np.random.default_rng(5)
+    gate, up = rng.standard_normal((2, 7, 1431), dtype=np.float32)
+    gate *= np.float32(spread)
+    baseline = nans(*gate.shape)
+    glu(gate, up, activation=activation, out=baseline)
+    exact = oracle(gate, up, activation)
+    results = [run(level, gate, up, activation) for level in LEVELS.values()]
+    for got in results:
+        assert_accurate(got, baseline, exact)
+        assert_same_bits(got, results[0])
+
+
+@pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_rows_stand_alone_and_outputs_may_be_inputs(level, activation):
+    gate, up = np.random.default_rng(6).standard_normal((2, 65, 131), dtype=np.float32)
+    whole = run(level, gate, up, activation)
+    for num_rows in (*range(1, 18), 33):
+        assert_same_bits(run(level, gate[:num_rows], up[:num_rows], activation), whole[:num_rows])
+    copy = gate.copy()
+    assert_same_bits(run(level, copy, up, activation, out=copy), whole)
+
+
+@pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_far_values_keep_their_limits(level, activation):
+    gate = np.array([[-1e4, -200, 200, 1e4, 0, -0.0, np.nan]], np.float32)
+    got = run(level, gate, np.ones_like(gate), activation)
+    assert got[0, :6].tolist() == [0, 0, 200, 1e4, 0, 0] and np.isnan(got[0, 6])
+
+
+def test_wrong_arguments_are_refused():
+    x = np.zeros((2, 8), np.float32)
+    with pytest.raises(MismatchError, match="up"):
+        run(0, x, x[:1], "silu")
+    with pytest.raises(UnsupportedError, match="relu"):
+        run(0, x, x, "relu")

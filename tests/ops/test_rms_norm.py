@@ -1,0 +1,85 @@
+"""rms_norm: host against a float64 oracle, every instruction set the same bits."""
+
+import numpy as np
+import pytest
+from accuracy import assert_accurate
+from levels import LEVELS
+from rows import assert_same_bits, nans
+
+from specrt._ext.host_ops import Tape
+from specrt.errors import MismatchError
+from specrt.host.rms_norm import rms_norm as host_rms_norm
+from specrt.reference.rms_norm import rms_norm
+
+WIDTHS = (1, 15, 64, 333, 576)
+
+
+def inputs(num_rows, width):
+    rng = np.random.default_rng([num_rows, width])
+    x, add = rng.standard_normal((2, num_rows, width), dtype=np.float32)
+    x[:, width // 2] *= 50
+    return x, rng.standard_normal(width, dtype=np.float32), add
+
+
+def run(level, x, weight, eps, add=None, out=None):
+    out = nans(*x.shape) if out is None else out
+    tape = Tape(level)
+    host_rms_norm(tape, x, weight, eps, out=out, add=add)
+    tape.run()
+    return out
+
+
+def oracle(x, weight, eps, add):
+    x = x.astype(np.float64)
+    y = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + np.float64(np.float32(eps)))
+    y = y if weight is None else y * weight
+    return y if add is None else y + add
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("form", ["plain", "weight", "weight and add"])
+def test_against_the_oracle(width, form):
+    x, weight, add = inputs(5, width)
+    weight = None if form == "plain" else weight
+    add = add if "add" in form else None
+    exact, baseline = oracle(x, weight, 1e-5, add), nans(5, width)
+    rms_norm(x, weight, 1e-5, out=baseline, add=add)
+    assert_accurate(baseline, baseline, exact)
+    results = [run(level, x, weight, 1e-5, add) for level in LEVELS.values()]
+    for got in results:
+        assert_accurate(got, baseline, exact)
+        assert_same_bits(got, results[0])
+
+
+@pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
+def test_rows_stand_alone_and_outputs_may_be_inputs(level):
+    x, weight, add = inputs(65, 333)
+    whole = run(level, x, weight, 1e-6, add)
+    for num_rows in (*range(1, 18), 33):
+        got = run(level, x[:num_rows], weight, 1e-6, add[:num_rows])
+        assert_same_bits(got, whole[:num_rows])
+    assert_same_bits(run(level, x[40:41], weight, 1e-6, add[40:41]), whole[40:41])
+    copy = x.copy()
+    assert_same_bits(run(level, copy, weight, 1e-6, add, out=copy), whole)
+    copy = add.copy()
+    assert_same_bits(run(level, x, weight, 1e-6, copy, out=copy), whole)
+
+
+@pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
+def test_zeros_and_nans(level):
+    x = np.zeros((3, 40), np.float32)
+    x[1, 3] = np.nan
+    got = run(level, x, None, 1e-6)
+    assert (got[[0, 2]] == 0).all() and np.isnan(got[1]).all()
+
+
+def test_wrong_arguments_are_refused():
+    x, weight, add = inputs(2, 64)
+    for arguments in (
+        (x[:, ::2], weight[:32], None),
+        (x, weight[:63], None),
+        (x, weight, add[:1]),
+        (x.astype(np.float64), weight, None),
+    ):
+        with pytest.raises(MismatchError, match="rms_norm"):
+            run(0, arguments[0], arguments[1], 1e-5, arguments[2], out=nans(*x.shape))
