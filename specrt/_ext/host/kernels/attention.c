@@ -7,6 +7,10 @@
 #include "kv_load.h"
 #include "rows_times.h"
 
+/* Dims of a dot that one chain of fmas adds; the chains are added ascending. A single chain over 256
+ * dims has five times the error of a BLAS dot. */
+#define CHAIN 64
+
 static inline int least(int a, int b) { return a < b ? a : b; }
 static inline int most(int a, int b) { return a > b ? a : b; }
 
@@ -105,12 +109,12 @@ static void weigh_values(const struct rows_times *values, int query, int n, int 
     end = most(begin, end);
     for (int i = query; i < query + n; i++)
         if (first[i] < least(begin, last[i]))
-            rows_times(values, i, 1, 0, columns, first[i], least(begin, last[i]));
+            rows_times(values, CONTINUE, i, 1, 0, columns, first[i], least(begin, last[i]));
     if (begin < end)
-        rows_times(values, query, n, 0, columns, begin, end);
+        rows_times(values, CONTINUE, query, n, 0, columns, begin, end);
     for (int i = query; i < query + n; i++)
         if (most(end, first[i]) < last[i])
-            rows_times(values, i, 1, 0, columns, most(end, first[i]), last[i]);
+            rows_times(values, CONTINUE, i, 1, 0, columns, most(end, first[i]), last[i]);
 }
 
 /* One chunk of keys for all queries: s->chunk. Visible ranges within the chunk go to first, last. */
@@ -139,7 +143,8 @@ static void attend_chunk(const struct attention_args *args, struct attention_scr
                                       (size_t)stride};
     for (int i = 0; i < queries; i += V16F_TILE) {
         int n = least(V16F_TILE, queries - i);
-        rows_times(&scores, i, n, from, to, 0, dims);
+        for (int d = 0; d < dims; d += CHAIN)
+            rows_times(&scores, ADD, i, n, from, to, d, least(d + CHAIN, dims));
         for (int j = i; j < i + n; j++)
             if (first[j] < last[j])
                 softmax(s->weights + PAGE * j, args->scale, first[j], last[j],

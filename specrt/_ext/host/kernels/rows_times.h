@@ -12,11 +12,15 @@ struct rows_times {
     size_t x_stride, m_stride, out_stride;
 };
 
+/* How a sum over inner indices meets what out holds: the chain of fmas starts there, or it starts at
+ * zero and is added in the end. */
+enum sum { CONTINUE, ADD };
+
 /* out += x m over inner indices begin .. end - 1, for rows r .. r + rows - 1 and 16 * vectors
- * columns from c on: acc = fma(x, m, acc) from what out holds. */
+ * columns from c on: acc = fma(x, m, acc), ascending. */
 static inline __attribute__((always_inline)) void
-rows_times_tile(const struct rows_times *a, int r, const int rows, int c, const int vectors,
-                int begin, int end)
+rows_times_tile(const struct rows_times *a, const enum sum sum, int r, const int rows, int c,
+                const int vectors, int begin, int end)
 {
     v16f acc[4][4];
     const float *x = a->x + (size_t)r * a->x_stride, *m = a->m + c;
@@ -25,7 +29,8 @@ rows_times_tile(const struct rows_times *a, int r, const int rows, int c, const 
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++)
-            acc[i][j] = v16f_load(out + (size_t)i * a->out_stride + LANES * j);
+            acc[i][j] = sum == ADD ? v16f_set1(0.0f)
+                                   : v16f_load(out + (size_t)i * a->out_stride + LANES * j);
     for (int k = begin; k < end; k++) {
         const float *line = m + (size_t)k * a->m_stride;
         v16f columns[4];
@@ -43,21 +48,24 @@ rows_times_tile(const struct rows_times *a, int r, const int rows, int c, const 
 #pragma GCC unroll 4
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 4
-        for (int j = 0; j < vectors; j++)
-            v16f_store(out + (size_t)i * a->out_stride + LANES * j, acc[i][j]);
+        for (int j = 0; j < vectors; j++) {
+            float *to = out + (size_t)i * a->out_stride + LANES * j;
+            v16f_store(to, sum == ADD ? v16f_add(v16f_load(to), acc[i][j]) : acc[i][j]);
+        }
 }
 
 /* For 1 .. V16F_TILE rows from r on, and columns first .. last - 1 (multiples of 16). */
-static inline void rows_times(const struct rows_times *a, int r, int rows, int first, int last,
-                              int begin, int end)
+static inline __attribute__((always_inline)) void
+rows_times(const struct rows_times *a, const enum sum sum, int r, int rows, int first, int last,
+           int begin, int end)
 {
     int c = first;
 #define ROWS_TIMES(n)                                                        \
     case n:                                                                  \
         for (; c + LANES * V16F_TILE <= last; c += LANES * V16F_TILE)        \
-            rows_times_tile(a, r, n, c, V16F_TILE, begin, end);              \
+            rows_times_tile(a, sum, r, n, c, V16F_TILE, begin, end);         \
         for (; c < last; c += LANES)                                         \
-            rows_times_tile(a, r, n, c, 1, begin, end);                      \
+            rows_times_tile(a, sum, r, n, c, 1, begin, end);                 \
         break
     switch (rows) {
         ROWS_TIMES(1);

@@ -1,0 +1,181 @@
+"""attention: host against a float64 oracle, rows alone against rows together by equality."""
+
+import numpy as np
+import pytest
+from accuracy import assert_accurate
+from kv_data import fill, garbage_layer, make_step, reference_and_host
+from levels import LEVELS
+from rows import assert_same_bits, nans
+
+from specrt.errors import MismatchError
+from specrt.host import HostOps
+from specrt.reference.kv import decode
+
+KV_TYPES = ("f32", "f16", "q8_0")
+# heads, KV heads, head dim
+SHAPES = [(3, 1, 32), (4, 2, 48), (9, 3, 64), (5, 5, 80), (8, 2, 128), (4, 1, 256), (40, 1, 20)]
+TILES = [*range(1, 18), 33, 65]
+
+
+def queries(num_rows, heads, dims, seed=0):
+    rng = np.random.default_rng([seed, heads, dims])
+    q = rng.standard_normal((100, heads * dims), dtype=np.float32)[:num_rows]
+    return q * np.float32(3)
+
+
+class Case:
+    """Filled caches of two sequences for one op set."""
+
+    def __init__(self, ops, kv_type, kv_heads, dims, lengths, num_pages=6, ring_pages=0, lost=0):
+        self.ops, self.num_pages, self.ring_pages, self.dims = ops, num_pages, ring_pages, dims
+        pages = len(lengths) * (ring_pages or num_pages)
+        self.cache = garbage_layer(ops, pages, kv_heads, dims, kv_type, ring_pages)
+        step = make_step(ops, [0] * len(lengths), range(len(lengths)), num_pages, ring_pages)
+        rng = np.random.default_rng(9)
+        self.stored = []
+        for seq, length in enumerate(lengths):
+            pair = fill(ops, self.cache, step, seq, range(length), rng)
+            self.stored.append([decode(x, kv_type).astype(np.float64) for x in pair])
+
+    def run(self, q, positions, seqs, window=0, scale=0.11, rows=slice(None)):
+        positions, seqs = list(positions)[rows], list(seqs)[rows]
+        step = make_step(self.ops, [*positions, 0], [*seqs, 1], self.num_pages, self.ring_pages)
+        q, out = np.ascontiguousarray(q[rows]), nans(*q[rows].shape)
+        self.ops.attention(q, self.cache, step, scale=scale, window=window, out=out)
+        return out
+
+    def oracle(self, q, positions, seqs, window=0, scale=0.11):
+        out = []
+        for row, position, seq in zip(q, positions, seqs, strict=True):
+            first = max(0, position - window + 1) if window else 0
+            k, v = (x[first : position + 1].transpose(1, 0, 2) for x in self.stored[seq])
+            heads = row.reshape(k.shape[0], -1, self.dims).astype(np.float64)
+            s = heads @ k.transpose(0, 2, 1) * np.float64(np.float32(scale))
+            p = np.exp(s - s.max(-1, keepdims=True))
+            out.append((p / p.sum(-1, keepdims=True) @ v).reshape(-1))
+        return np.array(out)
+
+
+def two_sequences(num_rows, ends):
+    """Windows that end two sequences: first of sequence 1, then of sequence 0."""
+    first = num_rows // 3
+    positions = [*range(ends[1] - first, ends[1]), *range(ends[0] - num_rows + first, ends[0])]
+    return positions, [1] * first + [0] * (num_rows - first)
+
+
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize(("heads", "kv_heads", "dims"), SHAPES)
+@pytest.mark.parametrize("window", [0, 75])
+def test_against_the_oracle(kv_type, heads, kv_heads, dims, window):
+    if kv_type == "q8_0" and dims % 32:
+        kv_type = "f16"
+    num_rows, ends = 19, (301, 70)
+    positions, seqs = two_sequences(num_rows, ends)
+    q = queries(num_rows, heads, dims)
+    results = []
+    for level in LEVELS:
+        reference, host = (
+            Case(ops, kv_type, kv_heads, dims, ends) for ops in reference_and_host(level)
+        )
+        baseline = reference.run(q, positions, seqs, window)
+        exact = reference.oracle(q, positions, seqs, window)
+        results.append(host.run(q, positions, seqs, window))
+        assert_accurate(results[-1], baseline, exact)
+        assert_same_bits(results[-1], results[0])
+
+
+def level_rows(level):
+    """Portable C computes fma in software: a few sizes do."""
+    return TILES if level != "portable" else [1, 2, 17]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("window", [0, 40])
+@pytest.mark.parametrize(("heads", "kv_heads", "dims"), [(3, 1, 32), (4, 2, 64)])
+def test_rows_stand_alone(level, kv_type, window, heads, kv_heads, dims):
+    num_rows, ends = level_rows(level)[-1], (230, 131)
+    positions, seqs = two_sequences(num_rows, ends)
+    case = Case(HostOps(threads=1, level=level), kv_type, kv_heads, dims, ends)
+    q = queries(num_rows, heads, dims)
+    whole = case.run(q, positions, seqs, window)
+    assert np.isfinite(whole).all()
+    for size in level_rows(level):
+        for start in {0, (num_rows - size) // 2, num_rows - size}:
+            rows = slice(start, start + size)
+            assert_same_bits(case.run(q, positions, seqs, window, rows=rows), whole[rows])
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_change_nothing(threads):
+    positions, seqs = two_sequences(65, (300, 100))
+    q = queries(65, 6, 32)
+    one, more = (Case(HostOps(threads=n), "f16", 2, 32, (300, 100)) for n in (1, threads))
+    for rows in (slice(0, 1), slice(20, 29), slice(0, 65)):
+        expected = one.run(q, positions, seqs, rows=rows)
+        for _ in range(5):
+            assert_same_bits(more.run(q, positions, seqs, rows=rows), expected)
+
+
+@pytest.mark.parametrize("position", [0, 1, 15, 16, 62, 63, 64, 65, 127, 128, 200])
+@pytest.mark.parametrize("window", [0, 1, 2, 64, 65])
+def test_edges_of_chunks_and_windows(position, window):
+    q = queries(1, 3, 32)
+    reference, host = (
+        Case(ops, "f16", 1, 32, (position + 1, 1)) for ops in reference_and_host(None)
+    )
+    got = host.run(q, [position], [0], window)
+    baseline = reference.run(q, [position], [0], window)
+    assert_accurate(got, baseline, reference.oracle(q, [position], [0], window))
+
+
+@pytest.mark.parametrize("end", range(185, 202))
+@pytest.mark.parametrize("num_rows", [1, 9])
+def test_a_ring_equals_full_pages_at_every_offset_around_the_wrap(end, num_rows):
+    positions, seqs = range(end - num_rows, end), [0] * num_rows
+    q = queries(num_rows, 4, 32)
+    ops = HostOps(threads=1)
+    full = Case(ops, "f16", 2, 32, (end, 1))
+    ring = Case(ops, "f16", 2, 32, (end, 1), ring_pages=3)
+    got = ring.run(q, positions, seqs, window=100)
+    assert_same_bits(got, full.run(q, positions, seqs, window=100))
+    reference = Case(reference_and_host(None)[0], "f16", 2, 32, (end, 1), ring_pages=3)
+    baseline = reference.run(q, positions, seqs, window=100)
+    assert_accurate(got, baseline, full.oracle(q, positions, seqs, window=100))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_other_rows_store_is_not_seen(level):
+    # Row 0 sees positions up to 70; a NaN and an inf at 71 and 72 belong to later rows alone.
+    case = Case(HostOps(threads=1, level=level), "f32", 1, 32, (73, 1))
+    q = queries(3, 2, 32)
+    before = case.run(q, [70, 71, 72], [0, 0, 0])
+    step = make_step(case.ops, [0, 0], [0, 1], case.num_pages)
+    bad = np.full((2, 1, 32), np.nan, np.float32)
+    bad[1] = np.inf
+    case.ops.kv_write(case.cache, step.page_table[0, [1, 1]], np.array([71, 72]), bad, bad)
+    after = case.run(q, [70, 71, 72], [0, 0, 0])
+    assert_same_bits(after[:1], before[:1])
+    assert np.isnan(after[1:]).all()
+
+
+def test_large_scores_do_not_overflow():
+    reference, host = (Case(ops, "f32", 1, 32, (90, 1)) for ops in reference_and_host(None))
+    q = queries(2, 3, 32) * np.float32(300)
+    got, baseline = (case.run(q, [88, 89], [0, 0], scale=1.0) for case in (host, reference))
+    assert_accurate(got, baseline, reference.oracle(q, [88, 89], [0, 0], scale=1.0))
+
+
+def test_wrong_arguments_are_refused():
+    ops = HostOps(threads=1)
+    cache, step = ops.kv_layer(4, 2, 32, "f16", 2), make_step(ops, [0, 1], [0, 1], 2, 2)
+    q = queries(2, 4, 32)
+    with pytest.raises(MismatchError, match="window 0"):
+        ops.attention(q, cache, step, scale=1, window=0, out=nans(*q.shape))
+    with pytest.raises(MismatchError, match="out"):
+        ops.attention(q, cache, step, scale=1, window=9, out=nans(2, 64))
+    with pytest.raises(MismatchError, match="q is"):
+        ops.attention(queries(2, 3, 32), cache, step, scale=1, window=9, out=nans(2, 96))
+    with pytest.raises(MismatchError, match="ring of 2"):
+        step = make_step(ops, [0, 1], [0, 1], 2)
+        ops.attention(q, cache, step, scale=1, window=9, out=nans(*q.shape))
