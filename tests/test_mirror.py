@@ -1,0 +1,49 @@
+"""One op has one stem in every place."""
+
+import inspect
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from specrt.host import HostOps
+from specrt.ops import Ops
+from specrt.reference import ReferenceOps
+
+ROOT = Path(__file__).parent.parent
+NOT_OPS = {"record", "buffer", "weight", "vector", "acts", "step_inputs"}
+NOT_OPS |= {"kv_layer", "kv_read", "kv_write"}
+TABLE = {
+    name: member for name, member in inspect.getmembers(Ops, inspect.isfunction) if name[0] != "_"
+}
+OPS = sorted(set(TABLE) - NOT_OPS)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_an_op_has_one_stem(op):
+    for place in ("specrt/reference", "specrt/host", "tests/ops/test_"):
+        path = ROOT / (f"{place}{op}.py" if place.endswith("_") else f"{place}/{op}.py")
+        assert path.exists(), path
+    kernels = ROOT / "specrt/_ext/host/kernels"
+    if kernels.exists():
+        assert (kernels / f"{op}.c").exists()
+    reference = getattr(import_module(f"specrt.reference.{op}"), op)
+    launcher = getattr(import_module(f"specrt.host.{op}"), op)
+    assert list(inspect.signature(launcher).parameters)[1:] == list(
+        inspect.signature(reference).parameters
+    )
+
+
+def test_the_tests_and_kernels_are_those_of_the_ops():
+    tests = {path.stem.removeprefix("test_") for path in (ROOT / "tests/ops").glob("test_*.py")}
+    assert tests == set(OPS)
+
+
+@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("ops", [ReferenceOps, HostOps])
+def test_op_sets_have_the_table_and_its_parameters(ops, name):
+    expected = inspect.signature(TABLE[name]).parameters.values()
+    got = inspect.signature(getattr(ops, name)).parameters.values()
+    assert [(p.name, p.kind, p.default) for p in got] == [
+        (p.name, p.kind, p.default) for p in expected
+    ]
