@@ -25,8 +25,8 @@ from specrt.generate import (
 from specrt.gguf.chat_template import ChatTemplate
 from specrt.gguf.reader import GGUFFile, open_gguf
 from specrt.gguf.tokenizer import load_tokenizer
-from specrt.memory import MemoryPlan, memory_plan
 from specrt.host import HostOps
+from specrt.memory import MemoryPlan, memory_plan
 from specrt.models import check_architecture, load_trunk
 from specrt.models.decoder import MAX_ROWS, Decoder
 from specrt.models.loader import Dims

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from specrt.options import SpecOptions
-from specrt.speculative.draft_head import DraftHead
-from specrt.speculative.registry import Registry
 from specrt.speculative.request import Policy
 from specrt.speculative.speculator import Speculator
-from specrt.speculative.target import Target
 from specrt.state.messages import Declined
 
 DEFAULT_NUM_DRAFT = 8
