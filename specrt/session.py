@@ -154,7 +154,7 @@ class Session:
             if saved.header.get(key) != value:
                 raise MismatchError(
                     f"{path}: {key} {saved.header.get(key)!r}, expected {value!r} of "
-                    f"{llm.path}: load the model, device and KV type that the session was saved with"
+                    f"{llm.path}: load the model, device and KV type that it was saved with"
                 )
         if len(saved.tokens) >= llm.context:
             raise MismatchError(
