@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
@@ -23,7 +23,6 @@ from specrt.speculative.request import Request
 from specrt.speculative.runtime import Runtime
 from specrt.speculative.target import Target
 from specrt.state.messages import FinishReason, TokenLogprob
-from specrt.state.sequence import Cursor
 from specrt.state.sequence import Sequence as TokenSequence
 from specrt.stats import Origin, Stats
 
@@ -213,17 +212,14 @@ class Generator:
         ):
             common = 0
         cache_len = self.target.rewind(sequence, common)
+        cursor = sequence.cursor
+        sequence.cursor = replace(cursor, num_tokens=cache_len, text_len=0, finish_reason=None)
+        for follower in list(sequence.drafter_states):
+            follower.reset(sequence)
         sequence.history[: len(ids)] = ids
         sequence.text.clear()
         sequence.prompt_len = len(ids)
-        sequence.cursor = Cursor(
-            num_tokens=len(ids),
-            cache_len=cache_len,
-            live=sequence.cursor.live,
-            pending=sequence.cursor.pending,
-        )
-        if speculator is not None:
-            speculator.reset(sequence)
+        sequence.cursor = replace(sequence.cursor, num_tokens=len(ids))
 
     def run(self, request: Request) -> Iterator[Piece]:
         """Prefill and step until the request ends; a piece per step."""

@@ -37,6 +37,7 @@ from specrt.pull import cached
 from specrt.reference import ReferenceOps
 from specrt.session import Session
 from specrt.settings import DRAFT_MODEL, spec_options
+from specrt.speculative.registry import Registry, default_registry
 from specrt.speculative.speculation import Speculation
 from specrt.state.messages import Declined
 
@@ -65,6 +66,7 @@ class LLM:
         kv_type: KVType,
         spec: SpecOptions,
         max_sequences: int,
+        registry: Registry | None = None,
     ) -> None:
         self.gguf = gguf
         self.path = gguf.path
@@ -78,7 +80,7 @@ class LLM:
         )
         ring = self.target.layout.ring_pages * PAGE
         self.plan: MemoryPlan = memory_plan(gguf, trunk.windows, ring, context, kv_type)
-        self.speculation = Speculation(self.target)
+        self.speculation = Speculation(self.target, registry or default_registry())
         self.generator = Generator(self.target, self.tokenizer, self.speculation, spec)
 
     @overload
@@ -204,6 +206,7 @@ def load(
     spec: Spec = INHERIT,
     threads: int | None = None,
     max_sequences: int = 4,
+    registry: Registry | None = None,
     verbose: bool = True,
 ) -> LLM:
     """Load a GGUF model.
@@ -218,6 +221,7 @@ def load(
             ``SpecOptions``; omitted: the environment, else "auto".
         threads: of the CPU; None: as many as the process may use.
         max_sequences: how many can be open at a time.
+        registry: the speculators to choose from; None: specrt's own.
         verbose: print the memory plan to stderr.
 
     Raises:
@@ -243,7 +247,13 @@ def load(
             f"context = {context}: expected 1 to {trained}, the context of {gguf.path}"
         )
     llm = LLM(
-        gguf, ops, context=context, kv_type=kv_type, spec=options, max_sequences=max_sequences
+        gguf,
+        ops,
+        context=context,
+        kv_type=kv_type,
+        spec=options,
+        max_sequences=max_sequences,
+        registry=registry,
     )
     if verbose:
         print(llm.plan, file=sys.stderr)
