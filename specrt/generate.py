@@ -197,6 +197,7 @@ class Generator:
             ),
             speculator=resolved.speculator,
             policy=resolved.policy(),
+            max_draft=resolved.num_draft,
             pmin=resolved.pmin,
             stats=stats,
         )

@@ -40,6 +40,7 @@ def make_request(
     request = llm.generator.request(llm.target.open_sequence(), ids, params, "none")
     request.speculator = speculator
     request.policy = FixedPolicy(num_draft)
+    request.max_draft = num_draft
     return request
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from specrt._ext.sampler import Sampler
-from specrt.options import SamplingParams
+from specrt.options import MAX_DRAFT, SamplingParams
 from specrt.speculative.accept import Boundary
 from specrt.speculative.speculator import Speculator
 from specrt.state.messages import Array, TokenLogprob
@@ -42,6 +42,7 @@ class Request:
         boundary: where it ends.
         speculator: who drafts, None for plain decoding; a failing one is parked.
         policy: how many tokens to draft.
+        max_draft: the most tokens of a draft.
         pmin: the gate of drafts.
         stats: what happened.
         logprobs: one per emitted id.
@@ -53,6 +54,7 @@ class Request:
     boundary: Boundary
     speculator: Speculator | None
     policy: Policy
+    max_draft: int = MAX_DRAFT
     pmin: float = 0.0
     stats: Stats = field(default_factory=Stats)
     logprobs: list[TokenLogprob] = field(default_factory=list)

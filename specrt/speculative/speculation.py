@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from specrt.options import SpecOptions
 from specrt.speculative.draft_head import DraftHead
-from specrt.speculative.governor import AdaptivePolicy, Costs, FixedPolicy
+from specrt.speculative.governor import FixedPolicy, Governor
 from specrt.speculative.registry import Registry
 from specrt.speculative.request import Policy
 from specrt.speculative.speculator import Speculator
@@ -51,7 +52,6 @@ class Speculation:
         self._target = target
         self._registry = registry
         self._draft_head = draft_head
-        self._costs = Costs()
         self._resolved: dict[SpecOptions, Resolved] = {}
 
     def resolve(self, options: SpecOptions) -> Resolved:
@@ -77,9 +77,6 @@ class Speculation:
         if pmin is None:
             pmin = speculator.default_pmin if speculator else 0.0
 
-        def policy() -> Policy:
-            if options.governor:
-                return AdaptivePolicy(num_draft, self._costs)
-            return FixedPolicy(num_draft)
-
+        # The policies of one resolved speculator share what steps were measured to cost.
+        policy = Governor().policy if options.governor else partial(FixedPolicy, num_draft)
         return Resolved(speculator, declined, num_draft, pmin, policy)

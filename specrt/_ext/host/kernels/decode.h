@@ -1,0 +1,343 @@
+/* One decoder per quant type: a block of one weight row to codes, scales and minima.
+ *
+ * codes[0 .. block) are bytes without sign, code = byte - offset; a weight is scale * code + minimum.
+ * scale and minimum, one per sub-block, go to every LANES-th float, so that sixteen rows interleave.
+ * Twin: specrt/reference/quant_blocks.py.
+ */
+#include "linear.h"
+#include "quant_tables.h"
+#include "simd.h"
+
+typedef void decode_fn(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum);
+
+static inline uint16_t load_u16(const uint8_t *p) { uint16_t x; memcpy(&x, p, 2); return x; }
+static inline uint32_t load_u32(const uint8_t *p) { uint32_t x; memcpy(&x, p, 4); return x; }
+static inline float load_f16(const uint8_t *p) { return f32_from_f16(load_u16(p)); }
+
+/* Sixteen (eight) bytes as GCC's and clang's own vectors: any instruction set, no loop to guess. */
+typedef uint8_t u8x16 __attribute__((vector_size(16)));
+typedef uint8_t u8x8 __attribute__((vector_size(8)));
+
+/* n bytes, a multiple of 16, to n low nibbles and n high ones behind them. */
+static inline void nibbles(const uint8_t *qs, int n, uint8_t *codes)
+{
+    for (int i = 0; i < n; i += 16) {
+        u8x16 both, low, high;
+        memcpy(&both, qs + i, 16);
+        low = both & 15;
+        high = both >> 4;
+        memcpy(codes + i, &low, 16);
+        memcpy(codes + n + i, &high, 16);
+    }
+}
+
+/* 255 in byte i where bit i is set. */
+static inline u8x8 bit_mask(uint32_t bits)
+{
+    const u8x8 bit = {1, 2, 4, 8, 16, 32, 64, 128};
+    uint64_t eight = (bits & 255) * 0x0101010101010101u;
+    u8x8 bytes;
+    memcpy(&bytes, &eight, 8);
+    return (u8x8)((bytes & bit) == bit);
+}
+
+/* The value 16 in code i where bit i of 32 is set. */
+static inline void fifth_bits(uint32_t bits, uint8_t *codes)
+{
+    for (int i = 0; i < 32; i += 8) {
+        u8x8 eight;
+        memcpy(&eight, codes + i, 8);
+        eight |= bit_mask(bits >> i) & 16;
+        memcpy(codes + i, &eight, 8);
+    }
+}
+
+static void decode_q4_0(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    (void)minimum;
+    *scale = load_f16(b);
+    nibbles(b + 2, 16, codes);
+}
+
+static void decode_q4_1(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    *scale = load_f16(b);
+    *minimum = load_f16(b + 2);
+    nibbles(b + 4, 16, codes);
+}
+
+static void decode_q5_0(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    (void)minimum;
+    *scale = load_f16(b);
+    nibbles(b + 6, 16, codes);
+    fifth_bits(load_u32(b + 2), codes);
+}
+
+static void decode_q5_1(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    *scale = load_f16(b);
+    *minimum = load_f16(b + 2);
+    nibbles(b + 8, 16, codes);
+    fifth_bits(load_u32(b + 4), codes);
+}
+
+static void decode_q8_0(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    (void)minimum;
+    *scale = load_f16(b);
+    for (int i = 0; i < 32; i++)
+        codes[i] = b[2 + i] ^ 128;
+}
+
+static void decode_q2_k(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    const uint8_t *qs = b + 16;
+    float d = load_f16(b + 80), dmin = load_f16(b + 82);
+    for (int i = 0; i < 16; i++) {
+        scale[LANES * i] = d * (float)(b[i] & 15);
+        minimum[LANES * i] = -(dmin * (float)(b[i] >> 4));
+    }
+    for (int half = 0; half < 2; half++)
+        for (int shift = 0; shift < 8; shift += 2)
+            for (int i = 0; i < 32; i++)
+                *codes++ = qs[32 * half + i] >> shift & 3;
+}
+
+static void decode_q3_k(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    (void)minimum;
+    const uint8_t *hmask = b, *qs = b + 32, *scales = b + 96;
+    float d = load_f16(b + 108);
+    for (int i = 0; i < 16; i++) {
+        int low = scales[i & 7] >> (i & 8 ? 4 : 0) & 15, high = scales[8 + (i & 3)] >> (i >> 2) * 2 & 3;
+        scale[LANES * i] = d * (float)((low | high << 4) - 32);
+    }
+    for (int group = 0; group < 8; group++)
+        for (int i = 0; i < 32; i++)
+            *codes++ = (uint8_t)((qs[32 * (group >> 2) + i] >> (group & 3) * 2 & 3)
+                                 | (hmask[i] >> group & 1) << 2);
+}
+
+/* The eight 6-bit scales and minima of Q4_K and Q5_K. */
+static inline void k_scales(const uint8_t *restrict b, float *restrict scale, float *restrict minimum)
+{
+    float d = load_f16(b), dmin = load_f16(b + 2);
+    const uint8_t *s = b + 4;
+    for (int i = 0; i < 8; i++) {
+        int j = i & 3;
+        int sc = i < 4 ? s[j] & 63 : (s[8 + j] & 15) | (s[j] >> 2 & 48);
+        int m = i < 4 ? s[4 + j] & 63 : s[8 + j] >> 4 | (s[4 + j] >> 2 & 48);
+        scale[LANES * i] = d * (float)sc;
+        minimum[LANES * i] = -(dmin * (float)m);
+    }
+}
+
+static void decode_q4_k(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    k_scales(b, scale, minimum);
+    for (int i = 0; i < 4; i++)
+        nibbles(b + 16 + 32 * i, 32, codes + 64 * i);
+}
+
+static void decode_q5_k(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    const uint8_t *qh = b + 16;
+    k_scales(b, scale, minimum);
+    for (int i = 0; i < 4; i++)
+        nibbles(b + 48 + 32 * i, 32, codes + 64 * i);
+    for (int group = 0; group < 8; group++)
+        for (int i = 0; i < 32; i++)
+            codes[32 * group + i] |= (uint8_t)((qh[i] >> group & 1) << 4);
+}
+
+static void decode_q6_k(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    (void)minimum;
+    float d = load_f16(b + 208);
+    for (int i = 0; i < 16; i++)
+        scale[LANES * i] = d * (float)(int8_t)b[192 + i];
+    for (int half = 0; half < 2; half++) {
+        const uint8_t *ql = b + 64 * half, *qh = b + 128 + 32 * half;
+        nibbles(ql, 64, codes + 128 * half);
+        for (int group = 0; group < 4; group++)
+            for (int i = 0; i < 32; i++)
+                codes[128 * half + 32 * group + i] |= (uint8_t)((qh[i] >> 2 * group & 3) << 4);
+    }
+}
+
+/* Codebook values made unsigned by + 128. */
+static inline void table_nibbles(const int8_t *values, const uint8_t *qs, uint8_t *codes)
+{
+    nibbles(qs, 16, codes);
+    lookup_16(values, codes);
+    lookup_16(values, codes + 16);
+    for (int i = 0; i < 32; i++)
+        codes[i] ^= 128;
+}
+
+static void decode_iq4_nl(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    (void)minimum;
+    *scale = load_f16(b);
+    table_nibbles(iq4_values, b + 2, codes);
+}
+
+static void decode_iq4_xs(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    (void)minimum;
+    float d = load_f16(b);
+    uint32_t high = load_u16(b + 2);
+    for (int i = 0; i < 8; i++) {
+        uint32_t low = b[4 + i / 2] >> 4 * (i & 1) & 15;
+        scale[LANES * i] = d * (float)((int)(low | (high >> 2 * i & 3) << 4) - 32);
+        table_nibbles(iq4_values, b + 8 + 16 * i, codes + 32 * i);
+    }
+}
+
+/* Half of 2^(e - 127), since the codes are doubled. */
+static void decode_mxfp4_exact(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    (void)minimum;
+    uint32_t e = *b;
+    *scale = f32_from_bits(e < 2 ? 0x200000u << e : (e - 1) << 23);
+    table_nibbles(mxfp4_values, b + 1, codes);
+}
+
+static void decode_mxfp4(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    decode_mxfp4_exact(b, codes, scale, minimum);
+    if (*scale < 0x1p-30f)
+        *scale = 0.0f;
+}
+
+/* Eight codebook values, negated where the sign bit is set, made unsigned by + 128. */
+static inline void signed_codes(const void *low, const void *high, uint32_t signs, uint8_t *codes)
+{
+    u8x8 values, negate = bit_mask(signs);
+    memcpy(&values, low, 4);
+    memcpy((char *)&values + 4, high, 4);
+    values = (values ^ negate) - negate + 128;
+    memcpy(codes, &values, 8);
+}
+
+static inline void signed_eight(const int8_t *values, uint32_t signs, uint8_t *codes)
+{
+    signed_codes(values, values + 4, signs, codes);
+}
+
+/* Seven sign bits as eight: the eighth makes their number even. */
+static inline uint32_t even_signs(uint32_t bits)
+{
+    bits &= 127;
+    return bits | (uint32_t)__builtin_parity(bits) << 7;
+}
+
+static void decode_iq2_xxs(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    (void)minimum;
+    float d = load_f16(b);
+    for (int i = 0; i < 8; i++) {
+        const uint8_t *index = b + 2 + 8 * i;
+        uint32_t word = load_u32(index + 4);
+        scale[LANES * i] = d * ((float)(word >> 28) + 0.5f) * 0.25f;
+        for (int j = 0; j < 4; j++, codes += 8)
+            signed_eight(iq2_xxs_grid + 8 * index[j], even_signs(word >> 7 * j), codes);
+    }
+}
+
+static void decode_iq2_xs(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    (void)minimum;
+    float d = load_f16(b);
+    for (int i = 0; i < 16; i++)
+        scale[LANES * i] = d * ((float)(b[66 + i / 2] >> 4 * (i & 1) & 15) + 0.5f) * 0.25f;
+    for (int i = 0; i < 32; i++, codes += 8) {
+        uint32_t q = load_u16(b + 2 + 2 * i);
+        signed_eight(iq2_xs_grid + 8 * (q & 511), even_signs(q >> 9), codes);
+    }
+}
+
+static void decode_iq2_s(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    (void)minimum;
+    const uint8_t *qs = b + 2, *signs = b + 34, *qh = b + 66, *scales = b + 74;
+    float d = load_f16(b);
+    for (int i = 0; i < 16; i++)
+        scale[LANES * i] = d * ((float)(scales[i / 2] >> 4 * (i & 1) & 15) + 0.5f) * 0.25f;
+    for (int i = 0; i < 32; i++, codes += 8) {
+        int index = qs[i] | (qh[i / 4] >> 2 * (i & 3) & 3) << 8;
+        signed_eight(iq2_s_grid + 8 * index, signs[i], codes);
+    }
+}
+
+static void decode_iq3_xxs(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    (void)minimum;
+    float d = load_f16(b);
+    for (int i = 0; i < 8; i++) {
+        uint32_t word = load_u32(b + 66 + 4 * i);
+        scale[LANES * i] = d * ((float)(word >> 28) + 0.5f) * 0.5f;
+        for (int j = 0; j < 4; j++, codes += 8) {
+            const uint8_t *index = b + 2 + 8 * i + 2 * j;
+            signed_codes(iq3_xxs_grid + 4 * index[0], iq3_xxs_grid + 4 * index[1],
+                         even_signs(word >> 7 * j), codes);
+        }
+    }
+}
+
+static void decode_iq3_s(const uint8_t *restrict b, uint8_t *restrict codes,
+                        float *restrict scale, float *restrict minimum)
+{
+    (void)minimum;
+    const uint8_t *qs = b + 2, *qh = b + 66, *signs = b + 74, *scales = b + 106;
+    float d = load_f16(b);
+    for (int i = 0; i < 8; i++)
+        scale[LANES * i] = d * (float)(2 * (scales[i / 2] >> 4 * (i & 1) & 15) + 1);
+    for (int i = 0; i < 32; i++, codes += 8) {
+        int high = qh[i / 4] >> 2 * (i & 3);
+        int first = qs[2 * i] | (high & 1) << 8, second = qs[2 * i + 1] | (high & 2) << 7;
+        signed_codes(iq3_s_grid + 4 * first, iq3_s_grid + 4 * second, signs[i], codes);
+    }
+}
+
+/* Type and decoder, columns and bytes of a block, columns that share a scale, offset, minima. */
+#define QUANT_TYPES(X) \
+    X(Q4_0, q4_0, 32, 18, 32, 8, 0) \
+    X(Q4_1, q4_1, 32, 20, 32, 0, 1) \
+    X(Q5_0, q5_0, 32, 22, 32, 16, 0) \
+    X(Q5_1, q5_1, 32, 24, 32, 0, 1) \
+    X(Q8_0, q8_0, 32, 34, 32, 128, 0) \
+    X(Q2_K, q2_k, 256, 84, 16, 0, 1) \
+    X(Q3_K, q3_k, 256, 110, 16, 4, 0) \
+    X(Q4_K, q4_k, 256, 144, 32, 0, 1) \
+    X(Q5_K, q5_k, 256, 176, 32, 0, 1) \
+    X(Q6_K, q6_k, 256, 210, 16, 32, 0) \
+    X(IQ4_NL, iq4_nl, 32, 18, 32, 128, 0) \
+    X(IQ4_XS, iq4_xs, 256, 136, 32, 128, 0) \
+    X(IQ2_XXS, iq2_xxs, 256, 66, 32, 128, 0) \
+    X(IQ2_XS, iq2_xs, 256, 74, 16, 128, 0) \
+    X(IQ2_S, iq2_s, 256, 82, 16, 128, 0) \
+    X(IQ3_XXS, iq3_xxs, 256, 98, 32, 128, 0) \
+    X(IQ3_S, iq3_s, 256, 110, 32, 128, 0) \
+    X(MXFP4, mxfp4, 32, 17, 32, 128, 0) \
+    X(MXFP4_EXACT, mxfp4_exact, 32, 17, 32, 128, 0)

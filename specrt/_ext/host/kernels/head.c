@@ -1,0 +1,64 @@
+/* head: logits of HEAD_TILES tiles with their largest, then the largest of all parts.
+ *
+ * A NaN never wins and equal logits go to the lowest id: tiles, lanes and parts ascend, and only a
+ * larger logit replaces the best so far. If nothing is above -inf the id is 0.
+ */
+#include "tile.h"
+
+static void keep_best(v16f x, int first, int n, float *best, int32_t *id)
+{
+    float lane[LANES];
+    x = v16f_select(v16f_isnan(x), v16f_set1(-INFINITY), x);
+    x = v16f_select(v16m_first(n), x, v16f_set1(-INFINITY));
+    float most = v16f_reduce_max(x);
+    if (!(most > *best))
+        return;
+    *best = most;
+    v16f_store(lane, x);
+    for (*id = first; lane[*id - first] != most; ++*id) {
+    }
+}
+
+void KERNEL(head)(const void *pointer, int part, void *scratch)
+{
+    const struct head_args *args = pointer;
+    const struct weight *weight = &args->weight;
+    int num_rows = args->acts.num_rows, num_tiles = (weight->num_rows + TILE_ROWS - 1) / TILE_ROWS;
+    int last = (part + 1) * HEAD_TILES < num_tiles ? (part + 1) * HEAD_TILES : num_tiles;
+    float *best = args->best + (size_t)part * (size_t)num_rows;
+    int32_t *ids = args->best_ids + (size_t)part * (size_t)num_rows;
+    v16f cap = v16f_set1(args->softcap);
+    for (int t = 0; t < num_rows; t++) {
+        best[t] = -INFINITY;
+        ids[t] = 0;
+    }
+    for (int tile = part * HEAD_TILES; tile < last; tile++) {
+        const float *result = KERNEL(linear_tile)(weight, &args->acts, tile, scratch);
+        int first = tile * TILE_ROWS, n = tile_rows(weight, tile);
+        for (int t = 0; t < num_rows; t++) {
+            v16f x = v16f_load(result + t * LANES);
+            if (args->softcap > 0)
+                x = v16f_mul(cap, v16f_tanh(v16f_div(x, cap)));
+            if (args->logits)
+                v16f_store_n(args->logits + (size_t)t * (size_t)weight->num_rows + first, x, n);
+            keep_best(x, first, n, best + t, ids + t);
+        }
+    }
+}
+
+void KERNEL(head_reduce)(const void *pointer, int row, void *scratch)
+{
+    const struct head_args *args = pointer;
+    size_t num_rows = (size_t)args->acts.num_rows;
+    float best = -INFINITY;
+    int32_t id = 0;
+    (void)scratch;
+    for (int part = 0; part < args->num_parts; part++) {
+        size_t at = (size_t)part * num_rows + (size_t)row;
+        if (args->best[at] > best) {
+            best = args->best[at];
+            id = args->best_ids[at];
+        }
+    }
+    args->ids[row] = id;
+}

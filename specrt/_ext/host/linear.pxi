@@ -1,0 +1,162 @@
+# Recording of quantize, linear, head and embed; launchers in specrt/host have checked everything.
+
+cdef extern from "linear.h":
+    ctypedef struct Weight "struct weight":
+        const unsigned char *raw
+        const float *bias
+        size_t row_bytes
+        int num_rows, num_cols, type, form
+    ctypedef struct Int8Rows "struct int8_rows":
+        signed char *q
+        float *d
+        int *sums
+    ctypedef struct Acts "struct acts":
+        float *x
+        Int8Rows first, second
+        int num_rows, width
+    ctypedef struct QuantizeArgs "struct quantize_args":
+        const float *x
+        Acts out
+    ctypedef struct LinearPair "struct linear_pair":
+        Weight weight
+        float *out
+    ctypedef struct LinearArgs "struct linear_args":
+        Acts acts
+        const float *add
+        int num_pairs
+        LinearPair pairs[8]
+    ctypedef struct HeadArgs "struct head_args":
+        Weight weight
+        Acts acts
+        float *logits
+        float *best
+        int *best_ids
+        int *ids
+        float softcap
+        int num_parts
+    ctypedef struct EmbedArgs "struct embed_args":
+        Weight weight
+        const int *tokens
+        float *out
+        float scale
+    int TYPE_F32, TYPE_F16, TYPE_BF16
+    int TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q5_1, TYPE_Q8_0
+    int TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K
+    int TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_IQ2_XXS, TYPE_IQ2_XS, TYPE_IQ2_S, TYPE_IQ3_XXS, TYPE_IQ3_S
+    int TYPE_MXFP4, TYPE_MXFP4_EXACT
+    int FORM_F32, FORM_INT8, FORM_INT8X2
+    int _TILE_ROWS "TILE_ROWS", _HEAD_TILES "HEAD_TILES", _MAX_PAIRS "MAX_PAIRS"
+    size_t tile_scratch(int num_cols, int num_rows)
+
+cdef extern from *:
+    """
+    static kernel_fn *quantize_kernel(int level) { return SELECT_KERNEL(quantize, level); }
+    static kernel_fn *linear_kernel(int level) { return SELECT_KERNEL(linear, level); }
+    static kernel_fn *head_kernel(int level) { return SELECT_KERNEL(head, level); }
+    static kernel_fn *head_reduce_kernel(int level) { return SELECT_KERNEL(head_reduce, level); }
+    static kernel_fn *embed_kernel(int level) { return SELECT_KERNEL(embed, level); }
+    """
+    kernel_fn *quantize_kernel(int level)
+    kernel_fn *linear_kernel(int level)
+    kernel_fn *head_kernel(int level)
+    kernel_fn *head_reduce_kernel(int level)
+    kernel_fn *embed_kernel(int level)
+
+MAX_PAIRS = _MAX_PAIRS
+
+WEIGHT_TYPES = {
+    "F32": TYPE_F32, "F16": TYPE_F16, "BF16": TYPE_BF16,
+    "Q4_0": TYPE_Q4_0, "Q4_1": TYPE_Q4_1, "Q5_0": TYPE_Q5_0, "Q5_1": TYPE_Q5_1, "Q8_0": TYPE_Q8_0,
+    "Q2_K": TYPE_Q2_K, "Q3_K": TYPE_Q3_K, "Q4_K": TYPE_Q4_K, "Q5_K": TYPE_Q5_K, "Q6_K": TYPE_Q6_K,
+    "IQ4_NL": TYPE_IQ4_NL, "IQ4_XS": TYPE_IQ4_XS, "IQ2_XXS": TYPE_IQ2_XXS, "IQ2_XS": TYPE_IQ2_XS,
+    "IQ2_S": TYPE_IQ2_S, "IQ3_XXS": TYPE_IQ3_XXS, "IQ3_S": TYPE_IQ3_S, "MXFP4": TYPE_MXFP4,
+}
+
+cdef dict FORMS = {"f32": FORM_F32, "int8": FORM_INT8, "int8x2": FORM_INT8X2}
+
+
+cdef Weight weight_struct(weight) except *:
+    cdef Weight w
+    w.raw = <const unsigned char *>address(weight.raw)
+    w.bias = <const float *>address(weight.bias)
+    w.num_rows, w.num_cols = weight.shape
+    w.row_bytes = weight.raw.shape[1]
+    w.type = WEIGHT_TYPES[weight.type_name]
+    w.form = FORMS[weight.form]
+    return w
+
+
+cdef Int8Rows int8_struct(rows) except *:
+    cdef Int8Rows r
+    r.q = NULL if rows is None else <signed char *>address(rows.q)
+    r.d = NULL if rows is None else <float *>address(rows.d)
+    r.sums = NULL if rows is None else <int *>address(rows.sums)
+    return r
+
+
+cdef Acts acts_struct(acts, int num_rows) except *:
+    cdef Acts a
+    a.x = <float *>address(acts.x)
+    a.first = int8_struct(acts.first)
+    a.second = int8_struct(acts.second)
+    a.num_rows = num_rows
+    a.width = acts.width
+    return a
+
+
+cdef int num_tiles(int num_rows):
+    return (num_rows + _TILE_ROWS - 1) // _TILE_ROWS
+
+
+def record_quantize(Tape tape, x, out):
+    """Append one phase, a part per row of x [T, K] f32."""
+    cdef QuantizeArgs args
+    args.x = <const float *>address(x)
+    args.out = acts_struct(out, len(x))
+    tape.append(quantize_kernel(tape.level), &args, sizeof(args), len(x), 0, (x, out))
+
+
+def record_linear(Tape tape, list pairs, acts, add):
+    """Append one phase, a part per 16 weight rows of each (weight, out [T, N] f32)."""
+    cdef LinearArgs args
+    cdef int num_rows = len(pairs[0][1]), parts = 0, i
+    args.acts = acts_struct(acts, num_rows)
+    args.add = <const float *>address(add)
+    args.num_pairs = len(pairs)
+    for i, (weight, out) in enumerate(pairs):
+        args.pairs[i].weight = weight_struct(weight)
+        args.pairs[i].out = <float *>address(out)
+        parts += num_tiles(args.pairs[i].weight.num_rows)
+    tape.append(linear_kernel(tape.level), &args, sizeof(args), parts,
+                tile_scratch(acts.width, num_rows), (pairs, acts, add))
+
+
+def record_head(Tape tape, weight, acts, ids, logits, float softcap):
+    """Append two phases: tiles of the vocabulary, then a part per row of ids [T] int32."""
+    cdef HeadArgs args
+    cdef int num_rows = len(ids)
+    args.weight = weight_struct(weight)
+    args.acts = acts_struct(acts, num_rows)
+    args.num_parts = (num_tiles(args.weight.num_rows) + _HEAD_TILES - 1) // _HEAD_TILES
+    best = bytearray(4 * num_rows * args.num_parts)
+    best_ids = bytearray(4 * num_rows * args.num_parts)
+    args.best = <float *><char *>best
+    args.best_ids = <int *><char *>best_ids
+    args.ids = <int *>address(ids)
+    args.logits = <float *>address(logits)
+    args.softcap = softcap
+    tape.append(head_kernel(tape.level), &args, sizeof(args), args.num_parts,
+                tile_scratch(acts.width, num_rows), (weight, acts, ids, logits, best, best_ids))
+    tape.append(head_reduce_kernel(tape.level), &args, sizeof(args), num_rows, 0, ())
+
+
+def record_embed(Tape tape, weight, tokens, float scale, out):
+    """Append one phase, a part per row of out [T, D] f32."""
+    cdef EmbedArgs args
+    args.weight = weight_struct(weight)
+    if args.weight.type == TYPE_MXFP4:
+        args.weight.type = TYPE_MXFP4_EXACT
+    args.tokens = <const int *>address(tokens)
+    args.out = <float *>address(out)
+    args.scale = scale
+    tape.append(embed_kernel(tape.level), &args, sizeof(args), len(out), 0, (weight, tokens, out))

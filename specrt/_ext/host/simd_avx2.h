@@ -1,0 +1,236 @@
+/* The primitives of simd.h on AVX2, FMA and F16C: pairs of ymm registers. */
+#include <immintrin.h>
+
+typedef struct { __m256 lo, hi; } v16f;
+typedef struct { __m256i lo, hi; } v16i;
+typedef struct { __m256 lo, hi; } v16m;
+
+#define SIMD_F(f, g) ((v16f){f, g})
+#define SIMD_I(f, g) ((v16i){f, g})
+
+/* A square of so many v16f stays in registers. */
+#define V16F_TILE 2
+
+static const int32_t simd_first[32] = {-1, -1, -1, -1, -1, -1, -1, -1,
+                                       -1, -1, -1, -1, -1, -1, -1, -1};
+
+static inline v16f v16f_load(const float *p)
+{
+    return SIMD_F(_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8));
+}
+static inline void v16f_store(float *p, v16f x)
+{
+    _mm256_storeu_ps(p, x.lo);
+    _mm256_storeu_ps(p + 8, x.hi);
+}
+static inline v16i v16i_load(const int32_t *p)
+{
+    return SIMD_I(_mm256_loadu_si256((const __m256i *)p),
+                  _mm256_loadu_si256((const __m256i *)(p + 8)));
+}
+static inline void v16i_store(int32_t *p, v16i x)
+{
+    _mm256_storeu_si256((__m256i *)p, x.lo);
+    _mm256_storeu_si256((__m256i *)(p + 8), x.hi);
+}
+static inline v16f v16f_set1(float x) { return SIMD_F(_mm256_set1_ps(x), _mm256_set1_ps(x)); }
+static inline v16i v16i_set1(int32_t x)
+{
+    return SIMD_I(_mm256_set1_epi32(x), _mm256_set1_epi32(x));
+}
+
+/* Lanes 0 .. n-1 (n from 0 to 16): as a mask, loaded with zeros behind them, stored alone. */
+static inline v16m v16m_first(int n)
+{
+    const float *first = (const float *)simd_first + 16 - n;
+    return (v16m){_mm256_loadu_ps(first), _mm256_loadu_ps(first + 8)};
+}
+static inline v16f v16f_load_n(const float *p, int n)
+{
+    v16m m = v16m_first(n);
+    return SIMD_F(_mm256_maskload_ps(p, _mm256_castps_si256(m.lo)),
+                  _mm256_maskload_ps(p + 8, _mm256_castps_si256(m.hi)));
+}
+static inline void v16f_store_n(float *p, v16f x, int n)
+{
+    v16m m = v16m_first(n);
+    _mm256_maskstore_ps(p, _mm256_castps_si256(m.lo), x.lo);
+    _mm256_maskstore_ps(p + 8, _mm256_castps_si256(m.hi), x.hi);
+}
+
+#define SIMD_OP2(op)                                                                  \
+    static inline v16f v16f_##op(v16f a, v16f b)                                      \
+    {                                                                                 \
+        return SIMD_F(_mm256_##op##_ps(a.lo, b.lo), _mm256_##op##_ps(a.hi, b.hi));    \
+    }
+SIMD_OP2(add) SIMD_OP2(sub) SIMD_OP2(mul) SIMD_OP2(div) SIMD_OP2(max) SIMD_OP2(min)
+#undef SIMD_OP2
+static inline v16f v16f_sqrt(v16f a) { return SIMD_F(_mm256_sqrt_ps(a.lo), _mm256_sqrt_ps(a.hi)); }
+static inline v16f v16f_fma(v16f a, v16f b, v16f c)
+{
+    return SIMD_F(_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi));
+}
+static inline v16f v16f_abs(v16f a)
+{
+    const __m256 bit = _mm256_set1_ps(-0.0f);
+    return SIMD_F(_mm256_andnot_ps(bit, a.lo), _mm256_andnot_ps(bit, a.hi));
+}
+static inline v16f v16f_copysign(v16f a, v16f sign)
+{
+    const __m256 bit = _mm256_set1_ps(-0.0f);
+    a = v16f_abs(a);
+    return SIMD_F(_mm256_or_ps(a.lo, _mm256_and_ps(bit, sign.lo)),
+                  _mm256_or_ps(a.hi, _mm256_and_ps(bit, sign.hi)));
+}
+
+#define SIMD_OP2(op, name)                                                                    \
+    static inline v16i v16i_##op(v16i a, v16i b)                                              \
+    {                                                                                         \
+        return SIMD_I(_mm256_##name##_epi32(a.lo, b.lo), _mm256_##name##_epi32(a.hi, b.hi));  \
+    }
+SIMD_OP2(add, add) SIMD_OP2(sub, sub) SIMD_OP2(mul, mullo) SIMD_OP2(max, max)
+#undef SIMD_OP2
+
+static inline v16f v16i_to_float(v16i a)
+{
+    return SIMD_F(_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi));
+}
+/* Rounded to nearest even; the caller keeps |a| below 2^31. */
+static inline v16i v16f_to_int(v16f a)
+{
+    return SIMD_I(_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi));
+}
+static inline v16i v16f_bits(v16f a)
+{
+    return SIMD_I(_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi));
+}
+static inline v16f v16f_add_exponent(v16f a, v16i n)
+{
+    v16i shifted = SIMD_I(_mm256_slli_epi32(n.lo, 23), _mm256_slli_epi32(n.hi, 23));
+    v16i bits = v16i_add(v16f_bits(a), shifted);
+    return SIMD_F(_mm256_castsi256_ps(bits.lo), _mm256_castsi256_ps(bits.hi));
+}
+
+static inline v16m v16f_lt(v16f a, v16f b)
+{
+    return (v16m){_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)};
+}
+static inline v16m v16f_isnan(v16f a)
+{
+    return (v16m){_mm256_cmp_ps(a.lo, a.lo, _CMP_UNORD_Q),
+                  _mm256_cmp_ps(a.hi, a.hi, _CMP_UNORD_Q)};
+}
+static inline v16m v16i_lt(v16i a, v16i b)
+{
+    return (v16m){_mm256_castsi256_ps(_mm256_cmpgt_epi32(b.lo, a.lo)),
+                  _mm256_castsi256_ps(_mm256_cmpgt_epi32(b.hi, a.hi))};
+}
+/* m ? a : b, lane by lane. */
+static inline v16f v16f_select(v16m m, v16f a, v16f b)
+{
+    return SIMD_F(_mm256_blendv_ps(b.lo, a.lo, m.lo), _mm256_blendv_ps(b.hi, a.hi, m.hi));
+}
+
+static inline float f32_from_f16(uint16_t h) { return _cvtsh_ss(h); }
+static inline v16f v16f_load_f16(const uint16_t *p)
+{
+    return SIMD_F(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
+                  _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8))));
+}
+static inline __m256 simd_bf16(const uint16_t *p)
+{
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+static inline v16f v16f_load_bf16(const uint16_t *p)
+{
+    return SIMD_F(simd_bf16(p), simd_bf16(p + 8));
+}
+static inline void v16f_store_f16(uint16_t *p, v16f x)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x.lo, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(x.hi, _MM_FROUND_TO_NEAREST_INT));
+}
+static inline v16i v16i_load_i8(const int8_t *p)
+{
+    __m128i x = _mm_loadu_si128((const __m128i *)p);
+    return SIMD_I(_mm256_cvtepi8_epi32(x), _mm256_cvtepi8_epi32(_mm_srli_si128(x, 8)));
+}
+/* The low byte of each lane. */
+static inline __m128i simd_low_bytes(__m256i x)
+{
+    const __m256i low = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+                                         0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+    x = _mm256_shuffle_epi8(x, low);
+    return _mm_unpacklo_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+}
+static inline void v16i_store_i8(int8_t *p, v16i x)
+{
+    __m128i bytes = _mm_unpacklo_epi64(simd_low_bytes(x.lo), simd_low_bytes(x.hi));
+    _mm_storeu_si128((__m128i *)p, bytes);
+}
+
+#define SIMD_TREE(op)                                                                     \
+    __m256 r8 = _mm256_##op##_ps(x.lo, x.hi);                                             \
+    __m128 r4 = _mm_##op##_ps(_mm256_castps256_ps128(r8), _mm256_extractf128_ps(r8, 1));  \
+    __m128 r2 = _mm_##op##_ps(r4, _mm_movehl_ps(r4, r4));                                 \
+    return _mm_cvtss_f32(_mm_##op##_ss(r2, _mm_movehdup_ps(r2)))
+static inline float v16f_reduce_add(v16f x) { SIMD_TREE(add); }
+static inline float v16f_reduce_max(v16f x) { SIMD_TREE(max); }
+#undef SIMD_TREE
+#define SIMD_TREE(op)                                                                       \
+    __m256i r8 = _mm256_##op##_epi32(x.lo, x.hi);                                           \
+    __m128i r4 = _mm_##op##_epi32(_mm256_castsi256_si128(r8), _mm256_extracti128_si256(r8, 1)); \
+    __m128i r2 = _mm_##op##_epi32(r4, _mm_shuffle_epi32(r4, 0x4e));                         \
+    return _mm_cvtsi128_si32(_mm_##op##_epi32(r2, _mm_shuffle_epi32(r2, 0xb1)))
+static inline int32_t v16i_reduce_add(v16i x) { SIMD_TREE(add); }
+static inline int32_t v16i_reduce_max(v16i x) { SIMD_TREE(max); }
+#undef SIMD_TREE
+
+/* acc[i] += sum over c < 4 of w[4 i + c] * x[c], x as four bytes in one int32. maddubs would
+ * saturate; even and odd columns go through 16-bit products, which are exact. */
+static inline v16i v16i_dot4(v16i acc, const uint8_t *w, int32_t x)
+{
+    const __m256i low = _mm256_set1_epi16(0xff);
+    __m256i x4 = _mm256_set1_epi32(x);
+    __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(x4, 8), 8), odd = _mm256_srai_epi16(x4, 8);
+    __m256i a = _mm256_loadu_si256((const __m256i *)w);
+    __m256i b = _mm256_loadu_si256((const __m256i *)(w + 32));
+    acc.lo = _mm256_add_epi32(acc.lo, _mm256_madd_epi16(_mm256_and_si256(a, low), even));
+    acc.lo = _mm256_add_epi32(acc.lo, _mm256_madd_epi16(_mm256_srli_epi16(a, 8), odd));
+    acc.hi = _mm256_add_epi32(acc.hi, _mm256_madd_epi16(_mm256_and_si256(b, low), even));
+    acc.hi = _mm256_add_epi32(acc.hi, _mm256_madd_epi16(_mm256_srli_epi16(b, 8), odd));
+    return acc;
+}
+
+/* The dword transpose: 16 bytes of each of 16 rows to out[c][row][4 bytes], c < 4. */
+static inline __m256i simd_rows(const char *p, size_t stride)
+{
+    __m128i a = _mm_loadu_si128((const __m128i *)p);
+    __m128i b = _mm_loadu_si128((const __m128i *)(p + 4 * stride));
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
+}
+static inline void simd_transpose_8x4(const char *p, size_t stride, char *out)
+{
+    __m256i r0 = simd_rows(p, stride), r1 = simd_rows(p + stride, stride);
+    __m256i r2 = simd_rows(p + 2 * stride, stride), r3 = simd_rows(p + 3 * stride, stride);
+    __m256i a = _mm256_unpacklo_epi32(r0, r1), b = _mm256_unpackhi_epi32(r0, r1);
+    __m256i c = _mm256_unpacklo_epi32(r2, r3), d = _mm256_unpackhi_epi32(r2, r3);
+    _mm256_storeu_si256((__m256i *)out, _mm256_unpacklo_epi64(a, c));
+    _mm256_storeu_si256((__m256i *)(out + 64), _mm256_unpackhi_epi64(a, c));
+    _mm256_storeu_si256((__m256i *)(out + 128), _mm256_unpacklo_epi64(b, d));
+    _mm256_storeu_si256((__m256i *)(out + 192), _mm256_unpackhi_epi64(b, d));
+}
+static inline void transpose_16x4(const void *rows, size_t stride, void *out)
+{
+    simd_transpose_8x4(rows, stride, out);
+    simd_transpose_8x4((const char *)rows + 8 * stride, stride, (char *)out + 32);
+}
+
+/* Sixteen bytes below 16 become table[byte]. */
+static inline void lookup_16(const int8_t *table, uint8_t *bytes)
+{
+    __m128i values = _mm_loadu_si128((const __m128i *)table);
+    __m128i index = _mm_loadu_si128((const __m128i *)bytes);
+    _mm_storeu_si128((__m128i *)bytes, _mm_shuffle_epi8(values, index));
+}

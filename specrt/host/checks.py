@@ -1,0 +1,34 @@
+"""What launchers check before a kernel may touch a buffer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import MismatchError
+
+if TYPE_CHECKING:
+    from ..state.step import StepInputs
+    from .kv import HostKVLayer
+
+
+def check(name: str, array: Any, dtype: type, shape: tuple[int, ...]) -> None:
+    """Raise ``MismatchError`` unless the array is C-contiguous with this dtype and shape."""
+    if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
+        kind = "" if array.flags.c_contiguous else "strided "
+        raise MismatchError(
+            f"{name} is a {kind}{array.dtype} array of shape {array.shape}; "
+            f"expected contiguous {np.dtype(dtype)} {shape}"
+        )
+
+
+def check_step(op: str, step: StepInputs, num_rows: int, cache: HostKVLayer) -> None:
+    """Raise ``MismatchError`` unless the step has that many rows and the layer's table."""
+    have, pages = len(step.positions), step.ring_table.shape[1]
+    if have < num_rows:
+        raise MismatchError(f"{op}: {num_rows} rows; the step inputs hold {have}")
+    if cache.ring_pages > pages:
+        raise MismatchError(
+            f"{op}: the layer is a ring of {cache.ring_pages} pages; the step inputs name {pages}"
+        )

@@ -1,0 +1,28 @@
+"""Launcher of ``head``: see ``specrt.reference.head``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._ext.host_ops import Tape, record_head
+from .checks import check
+from .weights import HostActs, HostWeight
+
+
+def head(
+    tape: Tape,
+    weight: HostWeight,
+    acts: HostActs,
+    *,
+    ids: Any,
+    logits: Any | None,
+    softcap: float,
+) -> None:
+    """Record ``head``: ids [T] int32, logits [T, V] f32 or None."""
+    check("head: ids", ids, np.int32, (len(ids),))
+    acts.check_readable(weight, len(ids))
+    if logits is not None:
+        check("head: logits", logits, np.float32, (len(ids), weight.shape[0]))
+    record_head(tape, weight, acts, ids, logits, softcap)

@@ -1,0 +1,65 @@
+"""Input rows, weights of both op sets over the same bytes, and equality by bits."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+from quant_data import Tensor
+
+from specrt._ext.host_ops import Tape
+from specrt.host.quantize import quantize as host_quantize
+from specrt.host.weights import HostActs, HostWeight
+from specrt.reference.quantize import quantize
+from specrt.reference.weights import ReferenceActs, ReferenceWeight
+
+
+def hostile_rows(num_rows: int, width: int, seed: int = 0) -> np.ndarray:
+    """Normal rows with an outlier; by turns a NaN, an inf, a zero, a huge and a tiny block."""
+    rng = np.random.default_rng([seed, num_rows, width])
+    x = rng.standard_normal((num_rows, width), dtype=np.float32)
+    x[:, width // 3] *= 100
+    if num_rows > 1:
+        x[1 % num_rows, 32:64] = 0
+        x[1 % num_rows, 64:96] *= np.float32(1e-25)
+    if num_rows > 2:
+        x[2, 5] = np.nan
+    if num_rows > 4:
+        x[4, 40] = -np.inf
+        x[5, :32] *= np.float32(1e36)
+        x[6, 64:] *= np.float32(1e-18)
+        x[7, :] = np.float32(2.0**-64)
+        x[8, 31] = 3.4e38
+    return x
+
+
+def both_weights(tensor: Tensor, role="int8", bias=None):
+    """The same weight for the reference and for the host."""
+    return SimpleNamespace(
+        reference=ReferenceWeight(tensor, role, bias), host=HostWeight(tensor, role, bias)
+    )
+
+
+def both_acts(level: int, x: np.ndarray, weights):
+    """x prepared by the reference and by the host."""
+    reference = ReferenceActs.empty(*x.shape, [w.reference for w in weights])
+    host = HostActs.empty(*x.shape, [w.host for w in weights])
+    quantize(x, out=reference)
+    tape = Tape(level)
+    host_quantize(tape, x, out=host)
+    tape.run()
+    return SimpleNamespace(reference=reference, host=host)
+
+
+def nans(*shape: int) -> np.ndarray:
+    return np.full(shape, np.nan, np.float32)
+
+
+def assert_same_bits(got: np.ndarray, expected: np.ndarray) -> None:
+    """Equal bits, any NaN being equal to any."""
+    assert got.dtype == expected.dtype and got.shape == expected.shape
+    same = got.view(np.uint8) == expected.view(np.uint8)
+    same = same.reshape(*got.shape, -1).all(axis=-1)
+    if got.dtype == np.float32:
+        same |= np.isnan(got) & np.isnan(expected)
+    assert same.all(), f"{(~same).sum()} of {same.size} differ, first at {np.argwhere(~same)[0]}"

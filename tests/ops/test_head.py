@@ -1,0 +1,100 @@
+"""head: host against the reference; logits and ids by equality, softcapped logits by error."""
+
+import numpy as np
+import pytest
+from levels import LEVELS
+from quant_data import Tensor, TypeOf, random_tensor
+from rows import assert_same_bits, both_acts, both_weights, hostile_rows, nans
+
+from specrt._ext.host_ops import Tape
+from specrt.errors import MismatchError
+from specrt.host.head import head as host_head
+from specrt.host.weights import HostActs, HostWeight
+from specrt.reference.head import head
+from specrt.reference.linear import linear
+
+each_level = pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
+
+
+def run_host(level, weight, acts, num_rows, logits, softcap=0.0):
+    ids = np.full(num_rows, -7, np.int32)
+    tape = Tape(level)
+    host_head(tape, weight, acts, ids=ids, logits=logits, softcap=softcap)
+    tape.run()
+    return ids
+
+
+@each_level
+@pytest.mark.parametrize("type_name", ["Q8_0", "Q6_K", "F16"])
+@pytest.mark.parametrize("num_rows", [1, 3, 17])
+def test_host_equals_reference(level, type_name, num_rows):
+    weight = both_weights(random_tensor(type_name, 549, 768))
+    acts = both_acts(level, hostile_rows(num_rows, 768), [weight])
+    expected, got = nans(num_rows, 549), nans(num_rows, 549)
+    expected_ids = np.full(num_rows, -7, np.int32)
+    head(weight.reference, acts.reference, ids=expected_ids, logits=expected, softcap=0.0)
+    ids = run_host(level, weight.host, acts.host, num_rows, got)
+    assert_same_bits(got, expected)
+    assert_same_bits(ids, expected_ids)
+    assert_same_bits(run_host(level, weight.host, acts.host, num_rows, None), expected_ids)
+    plain = nans(num_rows, 549)
+    linear([(weight.reference, plain)], acts.reference)
+    assert_same_bits(got, plain)
+    if num_rows > 2:
+        assert ids[2] == 0 and np.isnan(got[2]).all()
+
+
+@each_level
+def test_softcap(level):
+    weight = both_weights(random_tensor("Q8_0", 549, 768))
+    acts = both_acts(level, hostile_rows(2, 768), [weight])
+    exact, got = nans(2, 549), nans(2, 549)
+    linear([(weight.reference, exact)], acts.reference)
+    expected_ids = np.zeros(2, np.int32)
+    expected = nans(2, 549)
+    head(weight.reference, acts.reference, ids=expected_ids, logits=expected, softcap=7.5)
+    ids = run_host(level, weight.host, acts.host, 2, got, softcap=7.5)
+    capped = 7.5 * np.tanh(exact.astype(np.float64) / 7.5)
+    error, baseline = np.abs(got - capped).max(), np.abs(expected - capped).max()
+    assert error <= 2 * baseline + 1e-6
+    assert (ids == np.argmax(got, axis=1)).all()
+    assert run_host(level, weight.host, acts.host, 2, None, softcap=7.5).tolist() == ids.tolist()
+
+
+def float_head(values):
+    return Tensor("w", values.shape, TypeOf("F32", 1, 4), values.view(np.uint8))
+
+
+@each_level
+def test_ties_go_to_the_lowest_id_and_nan_never_wins(level):
+    values = np.zeros((700, 1), np.float32)
+    x = np.ones((1, 1), np.float32)
+    cases = {
+        (650, 300, 299, 40): 40,
+        (699, 256): 256,
+        (15, 16): 15,
+        (699,): 699,
+    }
+    for winners, expected in cases.items():
+        values[:] = -1
+        values[list(winners)] = 2
+        values[::7] = np.where(values[::7] == 2, 2, np.nan)
+        weight = both_weights(float_head(values))
+        acts = both_acts(level, x, [weight])
+        assert run_host(level, weight.host, acts.host, 1, None).tolist() == [expected]
+        ids = np.zeros(1, np.int32)
+        head(weight.reference, acts.reference, ids=ids, logits=None, softcap=0.0)
+        assert ids.tolist() == [expected]
+    for value in (np.nan, -np.inf):
+        weight = both_weights(float_head(np.full((700, 1), value, np.float32)))
+        acts = both_acts(level, x, [weight])
+        assert run_host(level, weight.host, acts.host, 1, None).tolist() == [0]
+
+
+def test_wrong_arguments_are_refused():
+    weight = HostWeight(random_tensor("Q8_0", 20, 64))
+    acts = HostActs.empty(2, 64, [weight])
+    with pytest.raises(MismatchError, match="ids"):
+        host_head(Tape(0), weight, acts, ids=np.zeros(2), logits=None, softcap=0.0)
+    with pytest.raises(MismatchError, match="logits"):
+        host_head(Tape(0), weight, acts, ids=np.zeros(2, np.int32), logits=nans(2, 19), softcap=0.0)

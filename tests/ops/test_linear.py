@@ -1,0 +1,177 @@
+"""linear: host against the reference by equality, for every type, role and instruction set."""
+
+import numpy as np
+import pytest
+from levels import LEVELS
+from quant_data import FLOAT_BYTES, random_tensor
+from rows import assert_same_bits, both_acts, both_weights, hostile_rows, nans
+
+from specrt._ext.host_ops import Tape
+from specrt.errors import MismatchError
+from specrt.host.linear import linear as host_linear
+from specrt.host.weights import HostActs, HostWeight
+from specrt.reference.linear import linear
+from specrt.reference.quant_blocks import QUANT_TYPES
+from specrt.reference.quantize import quantize
+from specrt.reference.weights import ReferenceActs, ReferenceWeight
+
+NUM_ROWS = (1, 2, 3, 17, 65)
+each_level = pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
+
+
+def columns(type_name):
+    """An odd number of blocks; for float types the last is short."""
+    if type_name in FLOAT_BYTES:
+        return 13 * 32 + 7
+    return 5 * 256 if QUANT_TYPES[type_name].block == 256 else 11 * 32
+
+
+def run_host(level, pairs, acts, add=None):
+    tape = Tape(level)
+    host_linear(tape, pairs, acts, add=add)
+    tape.run()
+
+
+def check_equal(level, weight, num_rows):
+    """Host equals reference."""
+    acts = both_acts(level, hostile_rows(num_rows, weight.host.shape[1]), [weight])
+    shape = (num_rows, weight.host.shape[0])
+    expected, got = nans(*shape), nans(*shape)
+    linear([(weight.reference, expected)], acts.reference)
+    run_host(level, [(weight.host, got)], acts.host)
+    assert_same_bits(got, expected)
+    return got
+
+
+@each_level
+@pytest.mark.parametrize("type_name", QUANT_TYPES)
+def test_int8(level, type_name):
+    weight = both_weights(random_tensor(type_name, 21, columns(type_name)))
+    for num_rows in NUM_ROWS:
+        got = check_equal(level, weight, num_rows)
+        assert np.isnan(got[2:3]).all() and np.isfinite(got[:2]).all()
+
+
+@each_level
+@pytest.mark.parametrize("type_name", QUANT_TYPES)
+def test_int8x2_and_f32_roles(level, type_name):
+    tensor = random_tensor(type_name, 18, columns(type_name) if level else 3 * 256)
+    for role in ("int8x2", "f32"):
+        check_equal(level, both_weights(tensor, role), 3)
+
+
+@each_level
+@pytest.mark.parametrize("type_name", FLOAT_BYTES)
+def test_float_types(level, type_name):
+    weight = both_weights(random_tensor(type_name, 21, columns(type_name)))
+    for num_rows in NUM_ROWS:
+        check_equal(level, weight, num_rows)
+
+
+@each_level
+@pytest.mark.parametrize("type_name", [*QUANT_TYPES, *FLOAT_BYTES])
+def test_a_row_alone_equals_itself_among_others(level, type_name):
+    weight = HostWeight(random_tensor(type_name, 37, columns(type_name)), "int8")
+    x = hostile_rows(65, weight.shape[1])
+    acts = HostActs.empty(65, weight.shape[1], [weight])
+    reference = ReferenceActs.empty(65, weight.shape[1], [weight])
+    quantize(x, out=reference)
+    for name in ("q", "d", "sums"):
+        if acts.first is not None:
+            getattr(acts.first, name)[:] = getattr(reference.first, name)
+    if acts.x is not None:
+        acts.x[:] = x
+    together, alone = nans(65, 37), nans(1, 37)
+    run_host(level, [(weight, together)], acts)
+    for row in (0, 1, 2, 16, 64):
+        single = HostActs(
+            1,
+            acts.width,
+            None if acts.x is None else acts.x[row : row + 1],
+            acts.first
+            and type(acts.first)(
+                *(getattr(acts.first, n)[row : row + 1] for n in ("q", "d", "sums"))
+            ),
+            None,
+        )
+        run_host(level, [(weight, alone)], single)
+        assert_same_bits(alone[0], together[row])
+
+
+@each_level
+def test_several_pairs_bias_and_add(level):
+    rng = np.random.default_rng(5)
+    bias = rng.standard_normal(21, dtype=np.float32)
+    weights = [
+        both_weights(random_tensor("Q4_K", 33, 768)),
+        both_weights(random_tensor("Q6_K", 7, 768), "int8x2", bias[:7]),
+        both_weights(random_tensor("F16", 21, 768), "int8", bias),
+        both_weights(random_tensor("Q5_0", 16, 768), "f32"),
+    ]
+    acts = both_acts(level, hostile_rows(17, 768), weights)
+    expected = [nans(17, w.host.shape[0]) for w in weights]
+    got = [nans(*e.shape) for e in expected]
+    linear([(w.reference, e) for w, e in zip(weights, expected, strict=True)], acts.reference)
+    run_host(level, [(w.host, g) for w, g in zip(weights, got, strict=True)], acts.host)
+    for g, e in zip(got, expected, strict=True):
+        assert_same_bits(g, e)
+    add = rng.standard_normal((17, 7), dtype=np.float32)
+    linear([(weights[1].reference, expected[1])], acts.reference, add=add)
+    run_host(level, [(weights[1].host, add)], acts.host, add=add)  # out may be add
+    assert_same_bits(add, expected[1])
+    assert np.isfinite(add[:2]).all()
+
+
+def test_fewer_rows_than_the_acts_hold():
+    weight = both_weights(random_tensor("Q4_1", 20, 352))
+    acts = both_acts(0, hostile_rows(9, 352), [weight])
+    expected, got = nans(2, 20), nans(9, 20)
+    linear([(weight.reference, expected)], acts.reference.rows(2))
+    run_host(0, [(weight.host, got[:2])], acts.host.rows(2))
+    assert_same_bits(got[:2], expected)
+    assert np.isnan(got[2:]).all()
+
+
+@pytest.mark.parametrize("role", ["int8", "int8x2", "f32"])
+@pytest.mark.parametrize("type_name", ["Q4_K", "Q8_0", "IQ3_S", "MXFP4", "F16"])
+def test_reference_is_the_matrix_product(type_name, role):
+    weight = ReferenceWeight(random_tensor(type_name, 40, 1280), role)
+    x = np.random.default_rng(0).standard_normal((4, 1280), dtype=np.float32)
+    acts = ReferenceActs.empty(4, 1280, [weight])
+    quantize(x, out=acts)
+    out = nans(4, 40)
+    linear([(weight, out)], acts)
+    exact = x.astype(np.float64) @ weight.values.astype(np.float64).T
+    size = np.abs(x).astype(np.float64) @ np.abs(weight.values).astype(np.float64).T
+    bound = {"f32": 1e-6, "int8": 1e-2, "int8x2": 1e-4}[weight.form]
+    assert (np.abs(out - exact) <= bound * size).all()
+
+
+def test_tiny_mxfp4_scales_count_as_zero():
+    tensor = random_tensor("MXFP4", 3, 32)
+    tensor.raw[:, 0] = (97, 98, 0)  # 2^-31, 2^-30, 2^-128
+    for role in ("int8", "int8x2", "f32"):
+        got = check_equal(0, both_weights(tensor, role), 1)
+        assert got[0, 0] == got[0, 2] == 0 and got[0, 1] != 0
+
+
+def test_wrong_arguments_are_refused():
+    weight = HostWeight(random_tensor("Q8_0", 20, 352))
+    acts = HostActs.empty(2, 352, [weight])
+    with pytest.raises(MismatchError, match="expected contiguous"):
+        host_linear(Tape(0), [(weight, nans(2, 21))], acts)
+    with pytest.raises(MismatchError, match="strided"):
+        host_linear(Tape(0), [(weight, nans(20, 2).T)], acts)
+    with pytest.raises(MismatchError, match="at least 3"):
+        host_linear(Tape(0), [(weight, nans(3, 20))], acts)
+    with pytest.raises(MismatchError, match="f32"):
+        host_linear(Tape(0), [(HostWeight(random_tensor("F32", 20, 352)), nans(2, 20))], acts)
+    with pytest.raises(MismatchError, match="one out"):
+        host_linear(Tape(0), [(weight, nans(2, 20))] * 2, acts, add=nans(2, 20))
+    with pytest.raises(MismatchError, match="pairs"):
+        host_linear(Tape(0), [(weight, nans(2, 20))] * 9, acts)
+    tensor = random_tensor("Q8_0", 20, 352)
+    with pytest.raises(MismatchError, match="expected contiguous"):
+        HostWeight(type(tensor)("w", (20, 384), tensor.type, tensor.raw))
+    with pytest.raises(MismatchError, match="multiple of 32"):
+        HostWeight(type(tensor)("w", (20, 350), tensor.type, tensor.raw))

@@ -1,0 +1,75 @@
+"""quantize: host against the reference by equality, and the reference against its definition."""
+
+import numpy as np
+import pytest
+from levels import LEVELS
+from quant_data import random_tensor
+from rows import assert_same_bits, both_acts, both_weights, hostile_rows
+
+from specrt._ext.host_ops import Tape
+from specrt.errors import MismatchError
+from specrt.host.quantize import quantize as host_quantize
+from specrt.host.weights import HostActs
+from specrt.reference.quantize import quantize
+from specrt.reference.weights import ReferenceActs
+
+WEIGHTS = [both_weights(random_tensor("Q8_0", 3, 224), role) for role in ("int8", "int8x2", "f32")]
+
+
+@pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
+@pytest.mark.parametrize("num_rows", [1, 2, 3, 17, 65])
+def test_host_equals_reference(level, num_rows):
+    x = hostile_rows(num_rows, 224)
+    acts = both_acts(level, x, WEIGHTS)
+    assert_same_bits(acts.host.x, x)
+    assert_same_bits(acts.reference.x, x)
+    for side in ("first", "second"):
+        for field in ("q", "d", "sums"):
+            host, reference = (
+                getattr(getattr(a, side), field) for a in (acts.host, acts.reference)
+            )
+            assert_same_bits(host, reference)
+
+
+def reference_rows(x):
+    acts = ReferenceActs.empty(*x.shape, [w.reference for w in WEIGHTS])
+    quantize(x, out=acts)
+    return acts
+
+
+def test_codes_scales_and_sums_are_what_they_say():
+    x = np.random.default_rng(0).standard_normal((5, 224), dtype=np.float32)
+    acts = reference_rows(x)
+    blocks = x.reshape(5, 7, 32)
+    largest = np.abs(blocks).max(2)
+    assert_same_bits(acts.first.d, largest / np.float32(127))
+    q = acts.first.q.reshape(5, 7, 32)
+    assert (np.abs(q).max(2) == 127).all()
+    assert np.abs(q * acts.first.d[..., None] - blocks).max() <= largest.max() / 127 * 0.5001
+    assert (acts.first.sums == acts.first.q.reshape(5, 14, 16).sum(2)).all()
+    both = (acts.first.q * np.repeat(acts.first.d, 32, 1)) + (
+        acts.second.q * np.repeat(acts.second.d, 32, 1)
+    )
+    assert np.abs(both - x).max() < largest.max() / 127 / 200
+
+
+def test_special_blocks():
+    x = np.ones((1, 224), np.float32)
+    x[0, 0:32] = 0
+    x[0, 32:64] = 2.0**-65
+    x[0, 64:96] = 2.0**-64
+    x[0, 100] = np.nan
+    x[0, 130] = np.inf
+    first = reference_rows(x).first
+    assert first.d[0, 0] == first.d[0, 1] == 0 and not first.q[0, :64].any()
+    assert first.d[0, 2] > 0 and (first.q[0, 64:96] == 127).all()
+    assert np.isnan(first.d[0, 3:5]).all() and not first.q[0, 96:160].any()
+
+
+def test_wrong_shapes_are_refused():
+    acts = HostActs.empty(2, 224, [w.host for w in WEIGHTS])
+    for x in (np.zeros((2, 256), np.float32), np.zeros((2, 224)), np.zeros((3, 224), np.float32)):
+        with pytest.raises(MismatchError):
+            host_quantize(Tape(0), x, out=acts)
+    with pytest.raises(MismatchError, match="blocks of 32"):
+        HostActs.empty(2, 200, [WEIGHTS[0].host])
