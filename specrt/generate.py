@@ -18,9 +18,9 @@ from specrt.gguf.tokenizer import Tokenizer
 from specrt.options import SamplingParams, SpecOptions
 from specrt.sampling import make_sampler
 from specrt.speculative.accept import Boundary
-from specrt.speculative.registry import Speculation
 from specrt.speculative.request import Request
 from specrt.speculative.runtime import Runtime
+from specrt.speculative.speculation import Speculation
 from specrt.speculative.target import Target
 from specrt.state.messages import FinishReason, TokenLogprob
 from specrt.state.sequence import Sequence as TokenSequence

@@ -94,7 +94,7 @@ def test_two_sequences(name):
 def test_any_threads_and_instruction_set(name, level, threads):
     llm = LLM(
         open_gguf(golden_path(name)),
-        HostOps(threads, level=level),
+        HostOps(threads, level),
         context=512,
         kv_type="f16",
         spec=SpecOptions(type="none"),
