@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from specrt.state.sequence import Cursor, Sequence
+    from specrt.state.sequence import Sequence
 
 Array = Any
 
@@ -65,12 +65,13 @@ class DraftContext:
     Args:
         sequence: its history ends with the last token, which is not yet fed.
         num_draft: the most ids that may be proposed (>= 1).
-        pmin: the draft is cut before the first token less likely than this.
+        pmin: the draft is cut before the first token less likely than this; None means the
+            speculator's own default (in a chain: each member's).
     """
 
     sequence: Sequence
     num_draft: int
-    pmin: float
+    pmin: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,23 +103,26 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """What one sequence gained in a step.
+    """What one sequence gains in a step: m accepted draft tokens and the next token.
+
+    A boundary may cut the run; then its last token takes the place of the next token.
 
     Args:
-        num_accepted: m, the draft tokens that matched and were kept.
-        tokens: the emitted ids, m accepted ones and the next token, or fewer at a boundary.
+        tokens: the m + 1 emitted ids; as many rows are kept.
         logprobs: one per emitted id, empty if not asked for.
         finish_reason: None while the sequence goes on.
-        text_end: where the text ends in the sequence's bytes (before a stop string).
-        matched: m before the boundary cut it, which is what acceptance rates count.
+        text_len: bytes of the sequence's text, without a stop string.
     """
 
-    num_accepted: int
     tokens: list[int]
     logprobs: list[TokenLogprob]
     finish_reason: FinishReason | None
-    text_end: int
-    matched: int
+    text_len: int
+
+    @property
+    def num_accepted(self) -> int:
+        """m."""
+        return len(self.tokens) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +150,3 @@ class Declined:
 
     name: str
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """One sequence's step as the generator hears of it."""
-
-    sequence: Sequence
-    draft: Draft
-    acceptance: Acceptance
-    before: Cursor

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from specrt.state.messages import FinishReason
+
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
@@ -18,6 +20,7 @@ class Cursor:
         text_len: bytes of generated text.
         live: which of the two recurrent states is current.
         pending: logged rows that the next step applies to it first.
+        finish_reason: why the sequence ended, None while it goes on.
     """
 
     num_tokens: int = 0
@@ -25,6 +28,7 @@ class Cursor:
     text_len: int = 0
     live: int = 0
     pending: int = 0
+    finish_reason: FinishReason | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +42,7 @@ class Sequence:
         slot: its number among the target's sequences; the KV pages belong to the slot.
         context: the most tokens it can hold.
         high_water: one past the highest position that was ever written, kept or not.
+        lowest_kept: positions below it were never written to rings (a restored session).
         prompt_len: ids of the prompt, which text and output penalties leave out.
         drafter_states: what each speculator keeps for this sequence.
     """
@@ -48,6 +53,7 @@ class Sequence:
     text: bytearray = field(init=False)
     cursor: Cursor = field(default_factory=Cursor)
     high_water: int = 0
+    lowest_kept: int = 0
     prompt_len: int = 0
     drafter_states: dict[Any, Any] = field(default_factory=dict)
 
