@@ -1,7 +1,6 @@
 """Tokenizers of small vocabularies, against ids worked out by hand and a plain merge loop."""
 
 import json
-import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from vocabulary_files import CONTROL, NORMAL, SPACE, UNUSED, Files, names
 from specrt.errors import UnsupportedError
 from specrt.gguf.reader import open_gguf
 from specrt.gguf.tokenizer import load_tokenizer
+from specrt.pull import cached
 
 GOLDEN = Path(__file__).parents[1] / "golden/tokenizer"
 KINDS = ("byte_level", "sentence_piece", "gemma4")
@@ -226,17 +226,12 @@ def test_without_text_there_are_ids(files, model):
 # --- a real file
 
 
-def _real_model(name: str) -> Path:
-    path = Path(os.environ.get("SPECRT_CACHE", Path.home() / ".cache/specrt"))
-    found = sorted(path.rglob(name))
-    if not found:
-        pytest.skip(f"{name} is not under {path}")
-    return found[0]
-
-
 @pytest.mark.real_model
 def test_smollm2_gives_the_ids_of_the_golden_texts():
-    tokenizer = load_tokenizer(open_gguf(_real_model("SmolLM2-135M-Instruct.Q4_1.gguf")))
+    path = cached("smollm2-135m")
+    if path is None:
+        pytest.skip("needs: python -m specrt pull smollm2-135m")
+    tokenizer = load_tokenizer(open_gguf(path))
     for case in json.loads((GOLDEN / "smollm2.json").read_text()):
         assert tokenizer.encode(case["text"], parse_special=True) == case["ids_parse_special"]
         assert tokenizer.encode(case["text"]) == case["ids_no_special"]

@@ -2,9 +2,11 @@
 
 import gguf
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from vocabulary_files import BYTES, CONTROL, NORMAL, USER_DEFINED, Files, names
 
-from specrt.errors import FormatError, MismatchError
+from specrt.errors import FormatError, MismatchError, SpecrtError
 from specrt.gguf.reader import open_gguf
 from specrt.gguf.tokenizer import load_tokenizer
 
@@ -47,8 +49,11 @@ def test_bos_is_as_asked_else_as_the_file_says_else_as_its_kind_does(files, in_f
 
 
 def test_eos_comes_last_where_the_file_says_so(files):
-    assert files.sentence_piece(add_eos_token=True).encode("a")[-1] == 2
-    assert files.sentence_piece().encode("a")[-1] != 2
+    tokenizer = files.sentence_piece(add_eos_token=True)
+    a = tokenizer.encode("a", add_bos=False)
+    assert 2 not in a
+    assert tokenizer.encode("a") == tokenizer.encode("a", add_bos=True) == [1, *a, 2]
+    assert files.sentence_piece().encode("a") == [1, *a]
 
 
 def test_end_ids_are_those_named_and_the_special_pieces_known_to_end(files):
@@ -97,3 +102,20 @@ def test_types_may_be_missing(tmp_path):
     writer.write_kv_data_to_file()
     writer.close()
     assert load_tokenizer(open_gguf(tmp_path / "x.gguf")).encode("ab", add_bos=False) == [0, 1]
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "sentence_piece", "gemma4"])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_damaged_file_works_or_gives_a_typed_error(files, kind, data):
+    getattr(files, kind)(bos_token_id=1, unknown_token_id=0, add_bos_token=True)
+    whole = bytearray(files.path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    files.path.write_bytes(whole)
+    try:
+        tokenizer = load_tokenizer(open_gguf(files.path))
+        ids = tokenizer.encode("low <s>ab\n\u00e9<tag>", parse_special=True)
+        assert isinstance(tokenizer.decode(ids, skip_special=False), str)
+    except SpecrtError:
+        pass
