@@ -56,7 +56,8 @@ class Tokenizer(Protocol):
 
         Args:
             text: any text; lone surrogates become ``?``.
-            add_bos: put BOS first; None: as the file says. EOS comes last if the file says so.
+            add_bos: put BOS first; None: as the file says. EOS comes last if the file says so,
+                but not with False: such a text, as a chat prompt, spells its own edges.
             parse_special: take control tokens that the text spells out (``<|im_end|>``) as such,
                 as chat templates need. Else they are plain text, so a user cannot forge them.
 
@@ -111,7 +112,7 @@ class _TextTokenizer:
             else:
                 ids += self._encode_plain(part, after_special)
             after_special = isinstance(part, int)
-        if vocabulary.add_eos and self.eos_id is not None:
+        if vocabulary.add_eos and add_bos is not False and self.eos_id is not None:
             ids.append(self.eos_id)
         return ids
 

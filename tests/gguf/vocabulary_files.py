@@ -62,7 +62,7 @@ class Files:
         """Bytes, letters and pieces in which the better score and the leftmost pair decide."""
         pieces = [("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL), *BYTES]
         scored = {SPACE: -20, "a": -21, "b": -22, "c": -23, "ab": -2, "bc": -1, "aa": -3}
-        scored |= {SPACE + "a": -5, "abc": -6, "<": -30, "s": -30, ">": -30, "<s": -7, "é": -9}
+        scored |= {SPACE + "a": -8, "abc": -6, "<": -30, "s": -30, ">": -30, "<s": -7, "é": -9}
         pieces += [(piece, NORMAL) for piece in scored]
         scores = [0.0] * 259 + [float(score) for score in scored.values()]
         keys = {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0, **keys}
