@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -83,29 +83,13 @@ class LLM:
         self.speculation = Speculation(self.target, registry or default_registry())
         self.generator = Generator(self.target, self.tokenizer, self.speculation, spec)
 
-    @overload
-    def generate(
-        self,
-        prompt: str | Sequence[int],
-        params: SamplingParams | None = None,
-        *,
-        spec: Spec = INHERIT,
-    ) -> Completion: ...
-    @overload
-    def generate(
-        self,
-        prompt: Sequence[str] | Sequence[Sequence[int]],
-        params: SamplingParams | Sequence[SamplingParams] | None = None,
-        *,
-        spec: Spec = INHERIT,
-    ) -> list[Completion]: ...
     def generate(
         self,
         prompt: Any,
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         spec: Spec = INHERIT,
-    ) -> Completion | list[Completion]:
+    ) -> Any:
         """Complete a prompt, or each prompt of a list.
 
         Args:

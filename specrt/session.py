@@ -134,7 +134,7 @@ class Session:
         partial = target.with_name(f"{target.name}.{os.getpid()}.part")
         try:
             with partial.open("wb") as file:
-                np.savez(file, **arrays)
+                np.savez(file, allow_pickle=False, **arrays)
             os.replace(partial, target)
         finally:
             with suppress(FileNotFoundError):

@@ -33,7 +33,7 @@ def take_text(
     return text, start + taken
 
 
-def find_stop(data: bytes, start: int, stops: tuple[bytes, ...]) -> int | None:
+def find_stop(data: bytes | bytearray, start: int, stops: tuple[bytes, ...]) -> int | None:
     """Where the stop string begins that is complete first after ``start``.
 
     Of those complete with the same byte it is the longest. The answer is the same whether the

@@ -171,7 +171,7 @@ class Decoder:
 
         Sliding layers give the positions that a next row can see.
         """
-        arrays = {}
+        arrays: dict[str, np.ndarray] = {}
         for layer, window in enumerate(self._trunk.windows):
             pages, positions = self._kept_positions(sequence, sequence.cursor.cache_len, window)
             k, v = self.ops.kv_read(self.caches[layer], pages, positions)

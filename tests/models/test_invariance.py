@@ -5,10 +5,10 @@ from functools import cache
 import numpy as np
 import pytest
 
+from specrt.gguf.reader import open_gguf
 from specrt.host import HostOps, available_levels
 from specrt.llm import LLM
 from specrt.options import SpecOptions
-from specrt.gguf.reader import open_gguf
 from specrt.state.messages import Window
 from tests.models_on_disk import GOLDENS, golden_arrays, golden_path, load_golden
 
