@@ -85,7 +85,11 @@ class Program(Protocol):
 
 
 class Ops(Protocol):
-    """An op set: ``specrt.reference.ReferenceOps``, ``specrt.host.HostOps``."""
+    """An op set: ``specrt.reference.ReferenceOps``, ``specrt.host.HostOps``.
+
+    Weights, prepared rows, caches and step inputs are the op set's own; what it takes of them is
+    what it made, hence no narrower type than Any.
+    """
 
     device: str
 
@@ -97,7 +101,7 @@ class Ops(Protocol):
 
     def vector(self, tensor: Any) -> Array: ...
 
-    def acts(self, num_rows: int, width: int, weights: Sequence[Weight]) -> Acts: ...
+    def acts(self, num_rows: int, width: int, weights: Sequence[Any]) -> Acts: ...
 
     def step_inputs(
         self, num_rows: int, num_seqs: int, num_pages: int, ring_pages: int
@@ -107,22 +111,20 @@ class Ops(Protocol):
         self, num_pages: int, num_heads: int, head_dim: int, kv_type: KVType, ring_pages: int
     ) -> KVLayer: ...
 
-    def kv_read(self, cache: KVLayer, pages: Array, positions: Array) -> tuple[Array, Array]: ...
+    def kv_read(self, cache: Any, pages: Array, positions: Array) -> tuple[Array, Array]: ...
 
-    def kv_write(
-        self, cache: KVLayer, pages: Array, positions: Array, k: Array, v: Array
-    ) -> None: ...
+    def kv_write(self, cache: Any, pages: Array, positions: Array, k: Array, v: Array) -> None: ...
 
-    def embed(self, weight: Weight, step: StepInputs, *, scale: float, out: Array) -> None: ...
+    def embed(self, weight: Any, step: Any, *, scale: float, out: Array) -> None: ...
 
     def rms_norm(
         self, x: Array, weight: Array, eps: float, *, out: Array, add: Array | None = None
     ) -> None: ...
 
-    def quantize(self, x: Array, *, out: Acts) -> None: ...
+    def quantize(self, x: Array, *, out: Any) -> None: ...
 
     def linear(
-        self, pairs: Sequence[tuple[Weight, Array]], acts: Acts, *, add: Array | None = None
+        self, pairs: Sequence[tuple[Any, Array]], acts: Any, *, add: Array | None = None
     ) -> None: ...
 
     def rope_kv(
@@ -130,8 +132,8 @@ class Ops(Protocol):
         q: Array,
         k: Array,
         v: Array,
-        cache: KVLayer,
-        step: StepInputs,
+        cache: Any,
+        step: Any,
         *,
         rope: Rope,
         q_norm: Array | None = None,
@@ -142,8 +144,8 @@ class Ops(Protocol):
     def attention(
         self,
         q: Array,
-        cache: KVLayer,
-        step: StepInputs,
+        cache: Any,
+        step: Any,
         *,
         scale: float,
         window: int,
@@ -153,7 +155,7 @@ class Ops(Protocol):
     def glu(self, gate: Array, up: Array, *, activation: Activation, out: Array) -> None: ...
 
     def head(
-        self, weight: Weight, acts: Acts, *, ids: Array, logits: Array | None, softcap: float
+        self, weight: Any, acts: Any, *, ids: Array, logits: Array | None, softcap: float
     ) -> None: ...
 
     def copy(self, x: Array, *, out: Array) -> None: ...

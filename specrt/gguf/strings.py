@@ -43,6 +43,16 @@ class StringArray(Sequence[str]):
         """Where the array ends in the file."""
         return int(self._starts[-1]) - 8
 
+    @property
+    def spans(self) -> tuple[np.ndarray, np.ndarray]:
+        """For C loops over all strings: where each lies in the file.
+
+        Returns:
+            The file ``[size]`` uint8, and ``starts [N + 1]`` int64: string i is
+            ``data[starts[i] : starts[i + 1] - 8]``.
+        """
+        return self._data, self._starts
+
     def raw(self, index: int) -> bytes:
         """The bytes of string ``index``, as the file holds them."""
         if not -len(self) <= index < len(self):

@@ -20,13 +20,13 @@ from .glu import glu
 from .head import head
 from .kv import HostKVLayer, kv_read, kv_write
 from .linear import linear
-from .machine import choose_level, choose_threads
+from .machine import available_levels, choose_level, choose_threads
 from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
 from .weights import HostActs, HostWeight
 
-__all__ = ["HostOps"]
+__all__ = ["HostOps", "available_levels"]
 
 Array = Any
 

@@ -12,6 +12,11 @@ LEVELS = {"portable": 0, "avx2": 1, "avx512": 2}
 """Instruction sets by rising level; each has all of the lower ones."""
 
 
+def available_levels() -> tuple[str, ...]:
+    """The names of the levels that this machine runs."""
+    return tuple(name for name, level in LEVELS.items() if level <= detect_level())
+
+
 def choose_level(name: str | None) -> int:
     """The level of that name; None for ``SPECRT_CPU``, and without it the machine's best.
 
@@ -26,7 +31,7 @@ def choose_level(name: str | None) -> int:
     if name not in LEVELS:
         raise OptionError(f"SPECRT_CPU or level {name!r}: expected one of {', '.join(LEVELS)}")
     if LEVELS[name] > best:
-        has = ", ".join(known for known, level in LEVELS.items() if level <= best)
+        has = ", ".join(available_levels())
         raise UnsupportedError(f"this machine does not run {name}; it runs {has}")
     return LEVELS[name]
 

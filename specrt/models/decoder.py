@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specrt.errors import ContextError
+from specrt.errors import ContextError, MismatchError
 from specrt.models.blocks import Forward, Trunk, Workspace
 from specrt.ops import Array, KVType, Ops, Program
 from specrt.state.kv import PageLayout
@@ -23,6 +23,9 @@ from specrt.state.sequence import Cursor, Sequence
 
 MAX_ROWS = 512
 """The most rows of one forward, and the length of a prefill chunk."""
+
+NUMERICS = 1
+"""Counts changes to the bits that an op set computes: older saved states are refused then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Decoder:
     ) -> None:
         dims = trunk.dims
         self.ops = ops
+        self.kv_type = kv_type
         self.context = context
         self.vocab_size = dims.vocab_size
         self.max_sequences = max_sequences
@@ -156,6 +160,54 @@ class Decoder:
             sequence.high_water = sequence.lowest_kept = 0
         sequence.cursor = replace(sequence.cursor, cache_len=num_tokens)
         return num_tokens
+
+    @property
+    def numerics(self) -> str:
+        """Names everything that decides the bits of a saved state, apart from the model."""
+        return f"{self.ops.device} {self.kv_type} {NUMERICS}"
+
+    def export_state(self, sequence: Sequence) -> dict[str, np.ndarray]:
+        """Keys and values of all layers as [pos, Hkv, Dh], ``k<layer>`` and ``v<layer>``.
+
+        Sliding layers give the positions that a next row can see.
+        """
+        arrays: dict[str, np.ndarray] = {}
+        for layer, window in enumerate(self._trunk.windows):
+            pages, positions = self._kept_positions(sequence, sequence.cursor.cache_len, window)
+            k, v = self.ops.kv_read(self.caches[layer], pages, positions)
+            arrays |= {f"k{layer}": k, f"v{layer}": v}
+        return arrays
+
+    def import_state(
+        self, sequence: Sequence, cache_len: int, arrays: dict[str, np.ndarray]
+    ) -> None:
+        """Take what ``export_state`` gave, for a sequence of ``cache_len`` consumed tokens.
+
+        Raises:
+            MismatchError: an array is missing or has another shape.
+        """
+        lowest = 0
+        for layer, window in enumerate(self._trunk.windows):
+            pages, positions = self._kept_positions(sequence, cache_len, window)
+            shape = (len(positions), self._trunk.dims.kv_heads[layer], self._trunk.dims.head_dim)
+            k, v = (arrays.get(f"{name}{layer}") for name in "kv")
+            if k is None or v is None or k.shape[:2] != shape[:2] or v.shape != k.shape:
+                raise MismatchError(
+                    f"layer {layer} of the saved state: expected keys and values of shape {shape}; "
+                    "save the session again"
+                )
+            self.ops.kv_write(self.caches[layer], pages, positions, k, v)
+            lowest = max(lowest, int(positions[0]) if len(positions) else 0)
+        sequence.high_water, sequence.lowest_kept = cache_len, lowest
+        sequence.cursor = Cursor(num_tokens=cache_len, cache_len=cache_len)
+
+    def _kept_positions(
+        self, sequence: Sequence, cache_len: int, window: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A layer's page table for a slot, and the positions that a next row can see."""
+        first = max(0, cache_len - window + 1) if window else 0
+        table = self.layout.ring if window else self.layout.table
+        return table(sequence.slot), np.arange(first, cache_len, dtype=np.int32)
 
     def _run(self, recorded: _Recorded, windows: list[Window]) -> list[int]:
         """Fill the step inputs, run, and return the windows' row offsets."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from specrt.sampling import Sampler
+from specrt._ext.sampler import Sampler
+from specrt.options import MAX_DRAFT, SamplingParams
 from specrt.speculative.accept import Boundary
 from specrt.speculative.speculator import Speculator
 from specrt.state.messages import Array, TokenLogprob
@@ -36,25 +37,25 @@ class Request:
 
     Args:
         sequence: the target's.
-        sampler: draws from logits; None draws the argmax ids.
+        params: how tokens are drawn.
+        sampler: draws from logits where argmax ids do not decide.
         boundary: where it ends.
         speculator: who drafts, None for plain decoding; a failing one is parked.
         policy: how many tokens to draft.
+        max_draft: the most tokens of a draft.
         pmin: the gate of drafts.
-        top_logprobs: how many likeliest tokens to report beside each emitted one, None for none.
-        min_total: ids, prompt included, before which no end id can be drawn.
         stats: what happened.
         logprobs: one per emitted id.
     """
 
     sequence: Sequence
+    params: SamplingParams
     sampler: Sampler
     boundary: Boundary
     speculator: Speculator | None
     policy: Policy
+    max_draft: int = MAX_DRAFT
     pmin: float = 0.0
-    top_logprobs: int | None = None
-    min_total: int = 0
     stats: Stats = field(default_factory=Stats)
     logprobs: list[TokenLogprob] = field(default_factory=list)
 
@@ -62,10 +63,14 @@ class Request:
     def needs_logits(self) -> bool:
         """True if argmax ids do not decide everything about the next window."""
         return (
-            not self.sampler.greedy
-            or self.top_logprobs is not None
-            or self.sequence.cursor.num_tokens < self.min_total
+            not self.params.greedy
+            or self.params.logprobs is not None
+            or self.suppresses_ends(self.sequence.cursor.num_tokens)
         )
+
+    def suppresses_ends(self, position: int) -> bool:
+        """True if no end id may be drawn at ``position``, since the output is too short."""
+        return position < self.sequence.prompt_len + self.params.min_tokens
 
     def drawer(self, ids: Array, logits: Array | None) -> WindowDrawer:
         """Draws from the rows of this request's window."""
@@ -89,8 +94,8 @@ class WindowDrawer:
     def token(self, row: int, position: int) -> int:
         """The id at ``position``; the history before it is in place."""
         request = self.request
-        suppress_ends = position < request.min_total
-        if request.sampler.greedy and not suppress_ends:
+        suppress_ends = request.suppresses_ends(position)
+        if request.params.greedy and not suppress_ends:
             return self.ids[row]
         assert self.logits is not None
         sequence = request.sequence
@@ -104,7 +109,7 @@ class WindowDrawer:
 
     def logprob(self, row: int, token: int) -> TokenLogprob | None:
         """Its log probability, None if not asked for."""
-        if self.request.top_logprobs is None:
+        if self.request.params.logprobs is None:
             return None
         assert self.logits is not None
-        return self.request.sampler.logprobs(self.logits[row], token, self.request.top_logprobs)
+        return self.request.sampler.logprobs(self.logits[row], token, self.request.params.logprobs)

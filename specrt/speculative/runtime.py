@@ -125,7 +125,7 @@ class Runtime:
             for i in members:
                 request = requests[i]
                 room = request.boundary.max_total - request.sequence.cursor.num_tokens - 1
-                most = min(room, speculator.max_draft)
+                most = min(room, request.max_draft, speculator.max_draft)
                 num_draft = min(most, request.policy.num_draft(most)) if most > 0 else 0
                 if num_draft > 0:
                     contexts[i] = DraftContext(request.sequence, num_draft, request.pmin)

@@ -65,12 +65,13 @@ class DraftContext:
     Args:
         sequence: its history ends with the last token, which is not yet fed.
         num_draft: the most ids that may be proposed (>= 1).
-        pmin: the draft is cut before the first token less likely than this.
+        pmin: the draft is cut before the first token less likely than this; None means the
+            speculator's own default (in a chain: each member's).
     """
 
     sequence: Sequence
     num_draft: int
-    pmin: float
+    pmin: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
