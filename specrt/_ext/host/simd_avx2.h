@@ -225,7 +225,7 @@ static inline void transpose_16x4(const void *rows, size_t stride, void *out)
 }
 
 /* Sixteen bytes below 16 become table[byte]. */
-static inline void lookup_16(const int8_t *table, uint8_t *bytes)
+static inline void lookup_16(const uint8_t *table, uint8_t *bytes)
 {
     __m128i values = _mm_loadu_si128((const __m128i *)table);
     __m128i index = _mm_loadu_si128((const __m128i *)bytes);

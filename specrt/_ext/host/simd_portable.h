@@ -166,8 +166,8 @@ static inline void transpose_16x4(const void *rows, size_t stride, void *out)
 }
 
 /* Sixteen bytes below 16 become table[byte]. */
-static inline void lookup_16(const int8_t *table, uint8_t *bytes)
+static inline void lookup_16(const uint8_t *table, uint8_t *bytes)
 {
     for (int i = 0; i < 16; i++)
-        bytes[i] = (uint8_t)table[bytes[i]];
+        bytes[i] = table[bytes[i]];
 }

@@ -187,12 +187,12 @@ void KERNEL(read_floats)(const struct weight *weight, int row, int first, int co
     if (weight->type == TYPE_F32) {
         memcpy(out, raw + 4 * (size_t)first, 4 * (size_t)count);
     } else if (weight->type == TYPE_F16 || weight->type == TYPE_BF16) {
-        for (int i = 0; i < count; i += LANES) {
-            int n = count - i < LANES ? count - i : LANES;
-            const uint16_t *p = (const uint16_t *)raw + first + i;
-            v16f_store_n(out + i, weight->type == TYPE_F16 ? v16f_load_f16_n(p, n)
-                                                           : v16f_load_bf16_n(p, n), n);
-        }
+        const uint16_t *p = (const uint16_t *)raw + first;
+        int f16 = weight->type == TYPE_F16, i = 0;
+        for (; i + LANES <= count; i += LANES)
+            v16f_store(out + i, f16 ? v16f_load_f16(p + i) : v16f_load_bf16(p + i));
+        v16f tail = f16 ? v16f_load_f16_n(p + i, count - i) : v16f_load_bf16_n(p + i, count - i);
+        v16f_store_n(out + i, tail, count - i);
     } else {
         const struct quant_type *type = &quant_types[weight->type];
         uint8_t codes[256];
