@@ -53,9 +53,10 @@ class Acts(Protocol):
 class StepInputs(Protocol):
     """All that changes between two runs of a program, in one int32 block.
 
-    ``tokens`` [T], ``positions`` [T], ``row_seqs`` [T] (which of the B sequences a row belongs to),
-    ``row_offsets`` [B + 1], ``page_table`` [B, pages of the context], ``ring_table`` [B, ring pages].
-    The arrays have the maximal sizes; a program reads the first T rows and B sequences.
+    ``tokens`` [T], ``positions`` [T], ``row_seqs`` [T] (which of the B sequences a row is of),
+    ``row_offsets`` [B + 1], ``page_table`` [B, pages of the context] and
+    ``ring_table`` [B, ring pages]. The arrays have the maximal sizes; a program reads the first T
+    rows and B sequences.
     """
 
     tokens: Array
@@ -125,13 +126,28 @@ class Ops(Protocol):
     ) -> None: ...
 
     def rope_kv(
-        self, q: Array, k: Array, v: Array, cache: KVLayer, step: StepInputs, *,
-        rope: Rope, q_norm: Array | None = None, k_norm: Array | None = None, eps: float = 0.0,
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        cache: KVLayer,
+        step: StepInputs,
+        *,
+        rope: Rope,
+        q_norm: Array | None = None,
+        k_norm: Array | None = None,
+        eps: float = 0.0,
     ) -> None: ...
 
     def attention(
-        self, q: Array, cache: KVLayer, step: StepInputs, *,
-        scale: float, window: int, out: Array,
+        self,
+        q: Array,
+        cache: KVLayer,
+        step: StepInputs,
+        *,
+        scale: float,
+        window: int,
+        out: Array,
     ) -> None: ...
 
     def glu(self, gate: Array, up: Array, *, activation: Activation, out: Array) -> None: ...

@@ -1,74 +1,123 @@
-"""The host op set's C side: the tape, and one recording function per op.
+"""The host op set's C side: the team of threads, the tape, and one recording function per op.
 
 Each op's recording function stands in host/<op>.pxi; it checks nothing that the launcher in
-specrt/host/<op>.py has checked already, fills the op's C struct and appends one phase.
+specrt/host/<op>.py has checked already, fills the op's C struct and appends its phases.
 """
-
-from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy
 
 cdef extern from "kernel.h":
     ctypedef void kernel_fn(const void *args, int part, void *scratch) noexcept nogil
-    int ISA_PORTABLE, ISA_AVX2, ISA_AVX512
+    int isa_detect()
 
 cdef extern from "tape.h":
-    struct phase:
-        kernel_fn *run
-        const void *args
-        int num_parts
     struct tape:
-        phase *phases
         int num_phases
-        size_t scratch_bytes
+    int tape_append(tape *t, kernel_fn *run, const void *args, size_t size, int num_parts)
+    void tape_clear(tape *t)
+
+cdef extern from "team.h":
+    struct team:
+        pass
+    int _MAX_THREADS "MAX_THREADS"
+    team *team_create()
+    void team_destroy(team *t) nogil
+    int team_set_threads(team *t, int num_threads) nogil
+    int team_reserve(team *t, size_t scratch_bytes, size_t shared_bytes) nogil
+    void team_run(team *t, const tape *tape) nogil
+    int team_threads(const team *t)
+    void **team_shared(const team *t)
+
+MAX_THREADS = _MAX_THREADS
+
+
+def detect_level():
+    """The best level of this machine: 0 portable, 1 avx2, 2 avx512."""
+    return isa_detect()
+
+
+cdef void *address(array) except? NULL:
+    """Where an array's bytes start; None is NULL."""
+    return NULL if array is None else <void *><size_t>array.ctypes.data
+
+
+cdef class Team:
+    """Threads that run tapes, one tape at a time; 1 .. MAX_THREADS, settable between any runs."""
+
+    cdef team *team
+
+    def __cinit__(self, int num_threads=1):
+        self.team = team_create()
+        if self.team == NULL:
+            raise MemoryError
+        self.num_threads = num_threads
+
+    def __dealloc__(self):
+        with nogil:
+            team_destroy(self.team)
+
+    @property
+    def num_threads(self):
+        return team_threads(self.team)
+
+    @num_threads.setter
+    def num_threads(self, int num_threads):
+        cdef int failed
+        if not 1 <= num_threads <= _MAX_THREADS:
+            raise ValueError(f"{num_threads} threads; expected 1 to {_MAX_THREADS}")
+        with nogil:
+            failed = team_set_threads(self.team, num_threads)
+        if failed:
+            raise MemoryError
+
+    cdef reserve(self, size_t scratch_bytes, size_t shared_bytes):
+        """Grow what each thread has for itself, and what all share."""
+        cdef int failed
+        with nogil:
+            failed = team_reserve(self.team, scratch_bytes, shared_bytes)
+        if failed:
+            raise MemoryError
 
 
 cdef class Tape:
-    """The phases of one recorded step, with references to every buffer that they name."""
+    """The phases of one recorded step, with references to every buffer that they name.
+
+    Without a team it runs on one of its own, of one thread.
+    """
 
     cdef tape tape
     cdef list owned
     cdef readonly int level
+    cdef readonly Team team
 
-    def __cinit__(self, int level):
+    def __cinit__(self, int level, Team team=None):
         self.level = level
+        self.team = Team() if team is None else team
         self.owned = []
 
     def __dealloc__(self):
-        for i in range(self.tape.num_phases):
-            free(<void *>self.tape.phases[i].args)
-        free(self.tape.phases)
+        tape_clear(&self.tape)
+
+    @property
+    def num_phases(self):
+        return self.tape.num_phases
 
     cdef append(self, kernel_fn *run, const void *args, size_t size, int num_parts,
                 size_t scratch_bytes, tuple owned):
         """Append one phase: args (size bytes) is copied, the objects in owned are kept alive."""
-        cdef tape *t = &self.tape
-        cdef phase *phases = <phase *>realloc(t.phases, (t.num_phases + 1) * sizeof(phase))
-        if phases == NULL:
+        self.team.reserve(scratch_bytes, 0)
+        if tape_append(&self.tape, run, args, size, num_parts):
             raise MemoryError
-        t.phases = phases
-        cdef void *copy = malloc(size)
-        if copy == NULL:
-            raise MemoryError
-        memcpy(copy, args, size)
-        phases[t.num_phases].run = run
-        phases[t.num_phases].args = copy
-        phases[t.num_phases].num_parts = num_parts
-        t.num_phases += 1
-        t.scratch_bytes = max(t.scratch_bytes, scratch_bytes)
         self.owned.append(owned)
 
     def run(self):
         """Run every phase."""
-        cdef int i, part
-        cdef void *scratch = malloc(self.tape.scratch_bytes + 64)
-        if scratch == NULL:
-            raise MemoryError
-        cdef void *aligned = <void *>((<size_t>scratch + 63) & ~<size_t>63)
         with nogil:
-            for i in range(self.tape.num_phases):
-                for part in range(self.tape.phases[i].num_parts):
-                    self.tape.phases[i].run(self.tape.phases[i].args, part, aligned)
-        free(scratch)
+            team_run(self.team.team, &self.tape)
 
 
+include "host/kv.pxi"
+include "host/attention.pxi"
+include "host/copy.pxi"
+include "host/glu.pxi"
 include "host/linear.pxi"
+include "host/rms_norm.pxi"
+include "host/rope_kv.pxi"

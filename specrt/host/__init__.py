@@ -1,0 +1,195 @@
+"""The host op set: C kernels for AVX-512, AVX2 and any other CPU, run by a team of threads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from .._ext.host_ops import Tape, Team
+from ..ops import Activation, KVType, Role, Rope
+from ..reference.quant_blocks import dequantize
+from ..state.step import StepInputs
+from .attention import attention
+from .copy import copy
+from .embed import embed
+from .glu import glu
+from .head import head
+from .kv import HostKVLayer, kv_read, kv_write
+from .linear import linear
+from .machine import choose_level, choose_threads
+from .quantize import quantize
+from .rms_norm import rms_norm
+from .rope_kv import rope_kv
+from .weights import HostActs, HostWeight
+
+__all__ = ["HostOps"]
+
+Array = Any
+
+ALIGNMENT = 64
+
+
+class HostOps:
+    """The op set of ``specrt.ops.Ops`` for CPUs.
+
+    Args:
+        threads: how many; None for all that the process may use.
+        level: "avx512", "avx2" or "portable"; None for ``SPECRT_CPU``, else the best. The results
+            are the same bits.
+    """
+
+    device = "cpu"
+
+    def __init__(self, threads: int | None = None, level: str | None = None) -> None:
+        self._level = choose_level(level)
+        self._team = Team(choose_threads(threads))
+        self._tape: Tape | None = None
+
+    @property
+    def threads(self) -> int:
+        """Threads of the next run; settable at any time."""
+        return self._team.num_threads
+
+    @threads.setter
+    def threads(self, num_threads: int) -> None:
+        self._team.num_threads = choose_threads(num_threads)
+
+    @contextmanager
+    def record(self) -> Iterator[Tape]:
+        """Within the block ops are recorded and not run."""
+        if self._tape is not None:
+            raise RuntimeError("a program is being recorded already; end its block first")
+        self._tape = Tape(self._level, self._team)
+        try:
+            yield self._tape
+        finally:
+            self._tape = None
+
+    def _do(self, op: Callable[..., None], *args: Any, **keywords: Any) -> None:
+        if self._tape is not None:
+            op(self._tape, *args, **keywords)
+            return
+        tape = Tape(self._level, self._team)
+        op(tape, *args, **keywords)
+        tape.run()
+
+    def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """A zeroed, 64-byte aligned array: what ops read and write is made here only."""
+        num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+        memory = np.zeros(num_bytes + ALIGNMENT, np.uint8)
+        start = -memory.ctypes.data % ALIGNMENT
+        return memory[start : start + num_bytes].view(dtype).reshape(shape)
+
+    def weight(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> HostWeight:
+        """A matrix [N, K] over a GGUF tensor; bias is [N] f32."""
+        return HostWeight(tensor, role, bias)
+
+    def vector(self, tensor: Any) -> Array:
+        """A GGUF tensor of one axis as float32."""
+        values = self.buffer(tensor.shape, np.float32)
+        values[:] = dequantize(tensor.type.name, tensor.raw.reshape(1, -1))[0]
+        return values
+
+    def acts(self, num_rows: int, width: int, weights: Sequence[HostWeight]) -> HostActs:
+        """Room for prepared rows in the forms that the weights read."""
+        return HostActs.empty(num_rows, width, weights, self.buffer)
+
+    def step_inputs(
+        self, num_rows: int, num_seqs: int, num_pages: int, ring_pages: int
+    ) -> StepInputs:
+        """Step values of at most these numbers."""
+        return StepInputs(num_rows, num_seqs, num_pages, ring_pages, self.buffer)
+
+    def kv_layer(
+        self, num_pages: int, num_heads: int, head_dim: int, kv_type: KVType, ring_pages: int
+    ) -> HostKVLayer:
+        """Pages of one layer; ``ring_pages`` 0 for one that keeps every position."""
+        return HostKVLayer(num_pages, num_heads, head_dim, kv_type, ring_pages, self.buffer)
+
+    def kv_read(self, cache: HostKVLayer, pages: Array, positions: Array) -> tuple[Array, Array]:
+        """Stored keys and values, as sessions save them."""
+        return kv_read(cache, pages, positions)
+
+    def kv_write(
+        self, cache: HostKVLayer, pages: Array, positions: Array, k: Array, v: Array
+    ) -> None:
+        """Store what ``kv_read`` gave."""
+        kv_write(cache, pages, positions, k, v)
+
+    def embed(self, weight: HostWeight, step: StepInputs, *, scale: float, out: Array) -> None:
+        """Rows of the tokens."""
+        self._do(embed, weight, step.tokens, scale=scale, out=out)
+
+    def rms_norm(
+        self, x: Array, weight: Array | None, eps: float, *, out: Array, add: Array | None = None
+    ) -> None:
+        """Normalise rows."""
+        self._do(rms_norm, x, weight, eps, out=out, add=add)
+
+    def quantize(self, x: Array, *, out: HostActs) -> None:
+        """Prepare rows for ``linear``."""
+        self._do(quantize, x, out=out)
+
+    def linear(
+        self,
+        pairs: Sequence[tuple[HostWeight, Array]],
+        acts: HostActs,
+        *,
+        add: Array | None = None,
+    ) -> None:
+        """Matrices times rows."""
+        self._do(linear, pairs, acts, add=add)
+
+    def rope_kv(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        cache: HostKVLayer,
+        step: StepInputs,
+        *,
+        rope: Rope,
+        q_norm: Array | None = None,
+        k_norm: Array | None = None,
+        eps: float = 0.0,
+    ) -> None:
+        """Head norms, rotary and storing."""
+        norms = {"q_norm": q_norm, "k_norm": k_norm, "eps": eps}
+        self._do(rope_kv, q, k, v, cache, step, rope=rope, **norms)
+
+    def attention(
+        self,
+        q: Array,
+        cache: HostKVLayer,
+        step: StepInputs,
+        *,
+        scale: float,
+        window: int,
+        out: Array,
+    ) -> None:
+        """Attention over the cache."""
+        self._do(attention, q, cache, step, scale=scale, window=window, out=out)
+
+    def glu(self, gate: Array, up: Array, *, activation: Activation, out: Array) -> None:
+        """Gate rows."""
+        self._do(glu, gate, up, activation=activation, out=out)
+
+    def head(
+        self,
+        weight: HostWeight,
+        acts: HostActs,
+        *,
+        ids: Array,
+        logits: Array | None,
+        softcap: float,
+    ) -> None:
+        """Logits and their argmax."""
+        self._do(head, weight, acts, ids=ids, logits=logits, softcap=softcap)
+
+    def copy(self, x: Array, *, out: Array) -> None:
+        """Copy rows."""
+        self._do(copy, x, out=out)

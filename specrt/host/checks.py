@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import MismatchError
+
+if TYPE_CHECKING:
+    from ..state.step import StepInputs
+    from .kv import HostKVLayer
 
 
 def check(name: str, array: Any, dtype: type, shape: tuple[int, ...]) -> None:
@@ -16,4 +20,15 @@ def check(name: str, array: Any, dtype: type, shape: tuple[int, ...]) -> None:
         raise MismatchError(
             f"{name} is a {kind}{array.dtype} array of shape {array.shape}; "
             f"expected contiguous {np.dtype(dtype)} {shape}"
+        )
+
+
+def check_step(op: str, step: StepInputs, num_rows: int, cache: HostKVLayer) -> None:
+    """Raise ``MismatchError`` unless the step has that many rows and the layer's table."""
+    have, pages = len(step.positions), step.ring_table.shape[1]
+    if have < num_rows:
+        raise MismatchError(f"{op}: {num_rows} rows; the step inputs hold {have}")
+    if cache.ring_pages > pages:
+        raise MismatchError(
+            f"{op}: the layer is a ring of {cache.ring_pages} pages; the step inputs name {pages}"
         )

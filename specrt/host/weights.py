@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,11 +52,11 @@ class Int8Rows:
     sums: Array  # [T, K / 16] int32, of q
 
     @classmethod
-    def empty(cls, num_rows: int, width: int) -> Int8Rows:
+    def empty(cls, num_rows: int, width: int, buffer: Callable[..., Array]) -> Int8Rows:
         return cls(
-            np.zeros((num_rows, width), np.int8),
-            np.zeros((num_rows, width // 32), np.float32),
-            np.zeros((num_rows, width // 16), np.int32),
+            buffer((num_rows, width), np.int8),
+            buffer((num_rows, width // 32), np.float32),
+            buffer((num_rows, width // 16), np.int32),
         )
 
     def rows(self, num_rows: int) -> Int8Rows:
@@ -74,8 +74,14 @@ class HostActs:
     second: Int8Rows | None  # what the first leaves over, for int8x2
 
     @classmethod
-    def empty(cls, num_rows: int, width: int, weights: Sequence[HostWeight]) -> HostActs:
-        """Room for the forms that the weights read."""
+    def empty(
+        cls,
+        num_rows: int,
+        width: int,
+        weights: Sequence[HostWeight],
+        buffer: Callable[..., Array] = np.zeros,
+    ) -> HostActs:
+        """Room for the forms that the weights read, made by ``buffer(shape, dtype)``."""
         forms = {weight.form for weight in weights}
         int8 = bool(forms & {"int8", "int8x2"})
         if int8 and width % 32:
@@ -83,9 +89,9 @@ class HostActs:
         return cls(
             num_rows,
             width,
-            x=np.zeros((num_rows, width), np.float32) if "f32" in forms else None,
-            first=Int8Rows.empty(num_rows, width) if int8 else None,
-            second=Int8Rows.empty(num_rows, width) if "int8x2" in forms else None,
+            x=buffer((num_rows, width), np.float32) if "f32" in forms else None,
+            first=Int8Rows.empty(num_rows, width, buffer) if int8 else None,
+            second=Int8Rows.empty(num_rows, width, buffer) if "int8x2" in forms else None,
         )
 
     def rows(self, num_rows: int) -> HostActs:

@@ -1,0 +1,185 @@
+"""The reference op set: what each op means, in plain array code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..ops import Activation, KVType, Role, Rope
+from ..state.step import StepInputs
+from .attention import attention
+from .copy import copy
+from .embed import embed
+from .glu import glu
+from .head import head
+from .kv import ReferenceKVLayer, kv_read, kv_write
+from .linear import linear
+from .quant_blocks import dequantize
+from .quantize import quantize
+from .rms_norm import rms_norm
+from .rope_kv import rope_kv
+from .weights import ReferenceActs, ReferenceWeight
+
+__all__ = ["Program", "ReferenceOps"]
+
+Array = Any
+
+
+class Program:
+    """Recorded calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], None]] = []
+
+    def run(self) -> None:
+        """Make every call, in order."""
+        for call in self.calls:
+            call()
+
+
+class ReferenceOps:
+    """The op set of ``specrt.ops.Ops`` over NumPy arrays; each op is a function of its module."""
+
+    device = "reference"
+
+    def __init__(self) -> None:
+        self._program: Program | None = None
+
+    @contextmanager
+    def record(self) -> Iterator[Program]:
+        """Within the block ops are recorded and not run."""
+        if self._program is not None:
+            raise RuntimeError("a program is being recorded already; end its block first")
+        self._program = Program()
+        try:
+            yield self._program
+        finally:
+            self._program = None
+
+    def _do(self, op: Callable[..., None], *args: Any, **keywords: Any) -> None:
+        if self._program is None:
+            op(*args, **keywords)
+        else:
+            self._program.calls.append(partial(op, *args, **keywords))
+
+    def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """A zeroed array."""
+        return np.zeros(shape, dtype)
+
+    def weight(
+        self, tensor: Any, role: Role = "int8", bias: Array | None = None
+    ) -> ReferenceWeight:
+        """A matrix [N, K] over a GGUF tensor; bias is [N] f32."""
+        return ReferenceWeight(tensor, role, bias)
+
+    def vector(self, tensor: Any) -> Array:
+        """A GGUF tensor of one axis as float32."""
+        values = self.buffer(tensor.shape, np.float32)
+        values[:] = dequantize(tensor.type.name, tensor.raw.reshape(1, -1))[0]
+        return values
+
+    def acts(self, num_rows: int, width: int, weights: Sequence[ReferenceWeight]) -> ReferenceActs:
+        """Room for prepared rows in the forms that the weights read."""
+        return ReferenceActs.empty(num_rows, width, weights)
+
+    def step_inputs(
+        self, num_rows: int, num_seqs: int, num_pages: int, ring_pages: int
+    ) -> StepInputs:
+        """Step values of at most these numbers."""
+        return StepInputs(num_rows, num_seqs, num_pages, ring_pages, self.buffer)
+
+    def kv_layer(
+        self, num_pages: int, num_heads: int, head_dim: int, kv_type: KVType, ring_pages: int
+    ) -> ReferenceKVLayer:
+        """Pages of one layer; ``ring_pages`` 0 for one that keeps every position."""
+        return ReferenceKVLayer(num_pages, num_heads, head_dim, kv_type, ring_pages)
+
+    def kv_read(
+        self, cache: ReferenceKVLayer, pages: Array, positions: Array
+    ) -> tuple[Array, Array]:
+        """Stored keys and values, as sessions save them."""
+        return kv_read(cache, pages, positions)
+
+    def kv_write(
+        self, cache: ReferenceKVLayer, pages: Array, positions: Array, k: Array, v: Array
+    ) -> None:
+        """Store what ``kv_read`` gave."""
+        kv_write(cache, pages, positions, k, v)
+
+    def embed(self, weight: ReferenceWeight, step: StepInputs, *, scale: float, out: Array) -> None:
+        """Rows of the tokens: see ``embed``."""
+        self._do(embed, weight, step.tokens, scale=scale, out=out)
+
+    def rms_norm(
+        self, x: Array, weight: Array | None, eps: float, *, out: Array, add: Array | None = None
+    ) -> None:
+        """Normalise rows: see ``rms_norm``."""
+        self._do(rms_norm, x, weight, eps, out=out, add=add)
+
+    def quantize(self, x: Array, *, out: ReferenceActs) -> None:
+        """Prepare rows for ``linear``: see ``quantize``."""
+        self._do(quantize, x, out=out)
+
+    def linear(
+        self,
+        pairs: Sequence[tuple[ReferenceWeight, Array]],
+        acts: ReferenceActs,
+        *,
+        add: Array | None = None,
+    ) -> None:
+        """Matrices times rows: see ``linear``."""
+        self._do(linear, list(pairs), acts, add=add)
+
+    def rope_kv(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        cache: ReferenceKVLayer,
+        step: StepInputs,
+        *,
+        rope: Rope,
+        q_norm: Array | None = None,
+        k_norm: Array | None = None,
+        eps: float = 0.0,
+    ) -> None:
+        """Head norms, rotary and storing: see ``rope_kv``."""
+        norms = {"q_norm": q_norm, "k_norm": k_norm, "eps": eps}
+        self._do(rope_kv, q, k, v, cache, step, rope=rope, **norms)
+
+    def attention(
+        self,
+        q: Array,
+        cache: ReferenceKVLayer,
+        step: StepInputs,
+        *,
+        scale: float,
+        window: int,
+        out: Array,
+    ) -> None:
+        """Attention over the cache: see ``attention``."""
+        self._do(attention, q, cache, step, scale=scale, window=window, out=out)
+
+    def glu(self, gate: Array, up: Array, *, activation: Activation, out: Array) -> None:
+        """Gate rows: see ``glu``."""
+        self._do(glu, gate, up, activation=activation, out=out)
+
+    def head(
+        self,
+        weight: ReferenceWeight,
+        acts: ReferenceActs,
+        *,
+        ids: Array,
+        logits: Array | None,
+        softcap: float,
+    ) -> None:
+        """Logits and their argmax: see ``head``."""
+        self._do(head, weight, acts, ids=ids, logits=logits, softcap=softcap)
+
+    def copy(self, x: Array, *, out: Array) -> None:
+        """Copy rows: see ``copy``."""
+        self._do(copy, x, out=out)

@@ -16,6 +16,9 @@ typedef void kernel_fn(const void *args, int part, void *scratch);
 
 enum isa_level { ISA_PORTABLE = 0, ISA_AVX2 = 1, ISA_AVX512 = 2 };
 
+/* The highest level of which this machine has every instruction that setup.py compiles with. */
+int isa_detect(void);
+
 #define KERNEL_JOIN_(op, isa) specrt_##op##_##isa
 #define KERNEL_JOIN(op, isa) KERNEL_JOIN_(op, isa)
 #define KERNEL(op) KERNEL_JOIN(op, ISA)

@@ -75,11 +75,6 @@ WEIGHT_TYPES = {
 cdef dict FORMS = {"f32": FORM_F32, "int8": FORM_INT8, "int8x2": FORM_INT8X2}
 
 
-cdef void *address(array) except? NULL:
-    """Where an array's bytes start; None is NULL."""
-    return NULL if array is None else <void *><size_t>array.ctypes.data
-
-
 cdef Weight weight_struct(weight) except *:
     cdef Weight w
     w.raw = <const unsigned char *>address(weight.raw)

@@ -8,6 +8,9 @@ typedef struct { __m256 lo, hi; } v16m;
 #define SIMD_F(f, g) ((v16f){f, g})
 #define SIMD_I(f, g) ((v16i){f, g})
 
+/* A square of so many v16f stays in registers. */
+#define V16F_TILE 2
+
 static const int32_t simd_first[32] = {-1, -1, -1, -1, -1, -1, -1, -1,
                                        -1, -1, -1, -1, -1, -1, -1, -1};
 

@@ -5,6 +5,9 @@ typedef __m512 v16f;
 typedef __m512i v16i;
 typedef __mmask16 v16m;
 
+/* A square of so many v16f stays in registers. */
+#define V16F_TILE 4
+
 static inline v16f v16f_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void v16f_store(float *p, v16f x) { _mm512_storeu_ps(p, x); }
 static inline v16i v16i_load(const int32_t *p) { return _mm512_loadu_si512(p); }

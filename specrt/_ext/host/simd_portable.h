@@ -9,6 +9,9 @@ typedef struct { int32_t v[LANES]; } v16m;
         r.v[i] = expression;              \
     return r
 
+/* A square of so many v16f stays in registers. */
+#define V16F_TILE 1
+
 static inline v16f v16f_load(const float *p) { SIMD_MAP(v16f, p[i]); }
 static inline void v16f_store(float *p, v16f x) { memcpy(p, x.v, sizeof x.v); }
 static inline v16i v16i_load(const int32_t *p) { SIMD_MAP(v16i, p[i]); }

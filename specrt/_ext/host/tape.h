@@ -6,14 +6,18 @@
 
 struct phase {
     kernel_fn *run;
-    const void *args;
+    void *args;
     int num_parts; /* from shapes only, never from the number of threads */
 };
 
 struct tape {
     struct phase *phases;
     int num_phases;
-    size_t scratch_bytes; /* the largest that a phase asked for */
 };
+
+/* Append a phase with a copy of its args; one without parts is left out. Returns 0, or -1 when
+ * there is no memory. */
+int tape_append(struct tape *tape, kernel_fn *run, const void *args, size_t size, int num_parts);
+void tape_clear(struct tape *tape);
 
 #endif

@@ -1,0 +1,46 @@
+"""Lossless speculative decoding for GGUF models.
+
+llm = specrt.load("model.gguf")
+print(llm.generate("Once upon a time", specrt.SamplingParams(max_tokens=64)).text)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from specrt.errors import SpecrtError
+from specrt.options import SamplingParams, SpecOptions
+
+if TYPE_CHECKING:
+    from specrt.generate import INHERIT, Completion, Stream
+    from specrt.llm import LLM, load
+    from specrt.session import Session
+
+__all__ = [
+    "INHERIT",
+    "LLM",
+    "Completion",
+    "SamplingParams",
+    "Session",
+    "SpecOptions",
+    "SpecrtError",
+    "Stream",
+    "load",
+]
+
+# Imported when first used, so that `import specrt` costs nothing.
+_HOMES = {
+    "INHERIT": "specrt.generate",
+    "Completion": "specrt.generate",
+    "Stream": "specrt.generate",
+    "LLM": "specrt.llm",
+    "load": "specrt.llm",
+    "Session": "specrt.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'specrt' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,15 @@
+#ifndef SPECRT_RMS_NORM_H
+#define SPECRT_RMS_NORM_H
+
+#include "kernel.h"
+
+struct rms_norm_args { /* a part is one row */
+    const float *x, *weight, *add; /* [T, width], [width] or NULL, [T, width] or NULL */
+    float *out;                    /* [T, width]; may be x or add */
+    int width;
+    float eps;
+};
+
+DECLARE_KERNEL(rms_norm);
+
+#endif

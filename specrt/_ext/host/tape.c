@@ -1,0 +1,29 @@
+#include "tape.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int tape_append(struct tape *tape, kernel_fn *run, const void *args, size_t size, int num_parts)
+{
+    if (num_parts <= 0)
+        return 0;
+    size_t room = ((size_t)tape->num_phases + 1) * sizeof(struct phase);
+    struct phase *phases = realloc(tape->phases, room);
+    if (!phases)
+        return -1;
+    tape->phases = phases;
+    void *copy = malloc(size);
+    if (!copy)
+        return -1;
+    memcpy(copy, args, size);
+    phases[tape->num_phases++] = (struct phase){run, copy, num_parts};
+    return 0;
+}
+
+void tape_clear(struct tape *tape)
+{
+    for (int i = 0; i < tape->num_phases; i++)
+        free(tape->phases[i].args);
+    free(tape->phases);
+    *tape = (struct tape){0};
+}

@@ -1,0 +1,55 @@
+"""Trained drafters: what is checked before one is bound to a target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from specrt.errors import MismatchError, UnsupportedError
+from specrt.gguf.reader import GGUFFile
+
+WIDTH_KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "dflash": "dflash.embedding_length",
+        "eagle3": "eagle3.target_hidden_size",
+        "gemma4-assistant": "gemma4-assistant.embedding_length_out",
+    }
+)
+"""By architecture of files that hold only a drafter: the key of its target's width."""
+
+
+def check_drafter(target: GGUFFile, drafter: GGUFFile) -> None:
+    """Check that ``drafter`` was made for ``target`` and runs here.
+
+    Raises:
+        MismatchError: it is no drafter, or one for another target.
+        UnsupportedError: it fits, but its kind does not run here yet.
+    """
+    kind = drafter.architecture
+    if kind not in WIDTH_KEYS:
+        raise MismatchError(
+            f"{drafter.path}: general.architecture is {kind!r}, expected a drafter "
+            f"({', '.join(WIDTH_KEYS)}): pass it as the model, not as the draft model"
+        )
+    width_key = f"{target.architecture}.embedding_length"
+    width, expected = drafter.get(WIDTH_KEYS[kind], int), target.get(width_key, int)
+    if width != expected:
+        raise MismatchError(
+            f"{drafter.path}: {WIDTH_KEYS[kind]} = {width}, but {target.path}: {width_key} = "
+            f"{expected}; take the drafter that was trained for this target"
+        )
+    layers_key, blocks_key = f"{kind}.target_layers", f"{target.architecture}.block_count"
+    layers = drafter.get(layers_key, np.ndarray, None)
+    num_layers = target.get(blocks_key, int)
+    if layers is not None and len(layers) and not 0 <= layers.min() <= layers.max() <= num_layers:
+        raise MismatchError(
+            f"{drafter.path}: {layers_key} = {layers.tolist()}, but {target.path}: {blocks_key} = "
+            f"{num_layers}; take the drafter that was trained for this target"
+        )
+    raise UnsupportedError(
+        f"{drafter.path}: {kind} drafters do not run here yet; load the target without a draft "
+        "model, n-gram drafting needs none"
+    )

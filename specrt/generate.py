@@ -1,0 +1,341 @@
+"""Generating: prompts in, completions or pieces of text out, over one target."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+
+from specrt.errors import ContextError, OptionError
+from specrt.gguf.chat_template import ChatTemplate
+from specrt.gguf.detokenizer import held_back, take_text
+from specrt.gguf.tokenizer import Tokenizer
+from specrt.options import SamplingParams, SpecOptions
+from specrt.sampling import make_sampler
+from specrt.speculative.accept import Boundary
+from specrt.speculative.registry import Speculation
+from specrt.speculative.request import Request
+from specrt.speculative.runtime import Runtime
+from specrt.speculative.target import Target
+from specrt.state.messages import FinishReason, TokenLogprob
+from specrt.state.sequence import Sequence as TokenSequence
+from specrt.stats import Origin, Stats
+
+Message = Mapping[str, Any]
+Prompt = str | Sequence[int]
+
+
+class Inherit(Enum):
+    """Stands for: as it was set when the model was loaded."""
+
+    INHERIT = "inherit"
+
+
+INHERIT: Final = Inherit.INHERIT
+Spec = SpecOptions | str | None | Inherit
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a prompt gave.
+
+    Args:
+        text: without the stop string or end token.
+        token_ids: emitted ids, the end token included.
+        finish_reason: "stop" or "length".
+        logprobs: one per id, empty if not asked for.
+        stats: counts and times.
+        prompt_token_ids: the prompt.
+    """
+
+    text: str
+    token_ids: list[int]
+    finish_reason: FinishReason
+    logprobs: list[TokenLogprob]
+    stats: Stats
+    prompt_token_ids: list[int] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a step added to a stream: whole characters, and the ids that came with them.
+
+    Args:
+        text: may be empty while a character or a stop string is unfinished.
+        token_ids: ids emitted since the last piece.
+        origins: where each of them came from.
+    """
+
+    text: str
+    token_ids: list[int]
+    origins: list[Origin]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Stream:
+    """An iterator over pieces; closing it, or leaving its ``with`` block, frees the sequence.
+
+    Attributes:
+        completion: the whole, once the iteration has ended; None before.
+    """
+
+    def __init__(self, pieces: Iterator[Piece], request: Request) -> None:
+        self._pieces = pieces
+        self._request = request
+        self.completion: Completion | None = None
+
+    @property
+    def stats(self) -> Stats:
+        """Statistics so far."""
+        return self._request.stats
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> Piece:
+        try:
+            return next(self._pieces)
+        except StopIteration:
+            if self.completion is None:
+                self.completion = completion(self._request)
+            raise
+
+    def close(self) -> None:
+        """End the generation here."""
+        self._pieces.close()  # type: ignore[attr-defined]
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class Generator:
+    """Turns prompts into requests and runs them.
+
+    Args:
+        target: the model.
+        tokenizer: the model's.
+        speculation: resolves speculation options against the target, once for equal options.
+        spec: the options where a call gives none.
+    """
+
+    def __init__(
+        self, target: Target, tokenizer: Tokenizer, speculation: Speculation, spec: SpecOptions
+    ) -> None:
+        self.target = target
+        self.tokenizer = tokenizer
+        self.runtime = Runtime(target)
+        self.spec = spec
+        self._speculation = speculation
+
+    def ids(self, prompt: Prompt) -> list[int]:
+        """The prompt's ids, checked.
+
+        Raises:
+            OptionError: it is empty, or holds ids outside the vocabulary.
+        """
+        if isinstance(prompt, str):
+            ids = self.tokenizer.encode(prompt)
+        else:
+            ids = [int(token) for token in prompt]
+        if not ids:
+            raise OptionError("the prompt has no tokens: expected at least one; pass some text")
+        bad = next((token for token in ids if not 0 <= token < self.target.vocab_size), None)
+        if bad is not None:
+            raise OptionError(
+                f"the prompt holds the id {bad}: expected ids from 0 to "
+                f"{self.target.vocab_size - 1}; encode it with this model's tokenizer"
+            )
+        return ids
+
+    def request(
+        self, sequence: TokenSequence, ids: list[int], params: SamplingParams, spec: Spec
+    ) -> Request:
+        """Set a sequence to ``ids``, keeping what it has consumed of them already.
+
+        Raises:
+            ContextError: the prompt leaves no room for a token.
+        """
+        if len(ids) >= self.target.context:
+            raise ContextError(
+                f"the prompt has {len(ids)} tokens, and the context is {self.target.context}: "
+                "expected a shorter prompt; load with a larger context, or shorten it"
+            )
+        options = self.spec if isinstance(spec, Inherit) else SpecOptions.of(spec)
+        resolved = self._speculation.resolve(options)
+        stats = Stats(
+            speculator=resolved.speculator.name if resolved.speculator else None,
+            declined=[f"{d.name}: {d.reason}" for d in resolved.declined],
+            prompt_tokens=len(ids),
+        )
+        end_ids = frozenset(() if params.ignore_eos else self.tokenizer.end_ids)
+        end_ids |= set(params.stop_token_ids)
+        sampler = make_sampler(params, self.target.vocab_size, end_ids)
+        stats.seed = None if params.greedy else sampler.seed
+        self._set_prompt(sequence, ids, resolved.speculator)
+        stats.cached_tokens = sequence.cursor.cache_len
+        room = self.target.context - len(ids)
+        new_tokens = room if params.max_tokens is None else min(room, params.max_tokens)
+        return Request(
+            sequence=sequence,
+            params=params,
+            sampler=sampler,
+            boundary=Boundary(
+                end_ids=end_ids,
+                stops=tuple(stop.encode() for stop in params.stop),
+                max_total=len(ids) + new_tokens,
+                token_bytes=self.tokenizer.token_bytes,
+            ),
+            speculator=resolved.speculator,
+            policy=resolved.policy(),
+            max_draft=resolved.num_draft,
+            pmin=resolved.pmin,
+            stats=stats,
+        )
+
+    def _set_prompt(self, sequence: TokenSequence, ids: list[int], speculator: Any) -> None:
+        """Rewind to the longest common prefix, and put the prompt into the history."""
+        consumed = sequence.history[: sequence.cursor.cache_len]
+        most = min(len(consumed), len(ids) - 1)  # the last id is fed by the first step
+        differs = np.flatnonzero(consumed[:most] != np.asarray(ids[:most], np.int32))
+        common = int(differs[0]) if len(differs) else most
+        if speculator is not None and not (
+            speculator.can_arm_after_prefix_reuse or speculator in sequence.drafter_states
+        ):
+            common = 0
+        cache_len = self.target.rewind(sequence, common)
+        cursor = sequence.cursor
+        sequence.cursor = replace(cursor, num_tokens=cache_len, text_len=0, finish_reason=None)
+        for follower in list(sequence.drafter_states):
+            follower.reset(sequence)
+        sequence.history[: len(ids)] = ids
+        sequence.text.clear()
+        sequence.prompt_len = len(ids)
+        sequence.cursor = replace(sequence.cursor, num_tokens=len(ids))
+
+    def run(self, request: Request) -> Iterator[Piece]:
+        """Prefill and step until the request ends; a piece per step."""
+        start = time.perf_counter()
+        self.runtime.prefill(request)
+        shown = _Shown()
+        while request.sequence.cursor.finish_reason is None:
+            self.runtime.step([request])
+            if request.stats.time_to_first_token is None:
+                request.stats.time_to_first_token = (time.perf_counter() - start) * 1e3
+            yield shown.piece(request)
+
+    def stream(self, ids: list[int], params: SamplingParams, spec: Spec) -> Stream:
+        """A stream in a sequence of its own."""
+        sequence = self.target.open_sequence()
+        try:
+            request = self.request(sequence, ids, params, spec)
+        except BaseException:
+            self.target.close_sequence(sequence)
+            raise
+        return Stream(self._owned(request), request)
+
+    def _owned(self, request: Request) -> Iterator[Piece]:
+        try:
+            yield from self.run(request)
+        finally:
+            self.target.close_sequence(request.sequence)
+
+    def complete(
+        self, prompts: list[list[int]], params: list[SamplingParams], spec: Spec
+    ) -> list[Completion]:
+        """All prompts, as many at a time as there are free sequences."""
+        waiting = deque(enumerate(zip(prompts, params, strict=True)))
+        running: dict[int, Request] = {}
+        done: dict[int, Completion] = {}
+        try:
+            while waiting or running:
+                while waiting and (not running or len(running) < self.target.max_sequences):
+                    try:
+                        sequence = self.target.open_sequence()
+                    except ContextError:
+                        if not running:
+                            raise
+                        break
+                    number, (ids, own_params) = waiting.popleft()
+                    running[number] = self._admit(sequence, ids, own_params, spec)
+                self._step(running)
+                for number in [n for n, r in running.items() if r.sequence.cursor.finish_reason]:
+                    request = running.pop(number)
+                    done[number] = completion(request)
+                    self.target.close_sequence(request.sequence)
+        finally:
+            for request in running.values():
+                self.target.close_sequence(request.sequence)
+        return [done[number] for number in range(len(prompts))]
+
+    def _admit(
+        self, sequence: TokenSequence, ids: list[int], params: SamplingParams, spec: Spec
+    ) -> Request:
+        try:
+            request = self.request(sequence, ids, params, spec)
+            self.runtime.prefill(request)
+        except BaseException:
+            self.target.close_sequence(sequence)
+            raise
+        return request
+
+    def _step(self, running: dict[int, Request]) -> None:
+        requests = list(running.values())
+        self.runtime.step(requests)
+        for request in requests:
+            if request.stats.time_to_first_token is None:
+                request.stats.time_to_first_token = request.stats.phases.total
+
+
+@dataclass(slots=True)
+class _Shown:
+    """How much of a request a stream has shown."""
+
+    bytes: int = 0
+    ids: int = 0
+
+    def piece(self, request: Request) -> Piece:
+        """What came since, in whole characters, without what may become a stop string."""
+        sequence, cursor = request.sequence, request.sequence.cursor
+        final = cursor.finish_reason is not None
+        data = bytes(sequence.text[self.bytes : cursor.text_len])
+        end = len(data) - (0 if final else held_back(data, request.boundary.stops))
+        text, taken = take_text(data, 0, end, final=final)
+        self.bytes += taken
+        first = sequence.prompt_len + self.ids
+        token_ids = sequence.history[first : cursor.num_tokens].tolist()
+        origins = request.stats.origins[self.ids : self.ids + len(token_ids)]
+        self.ids += len(token_ids)
+        return Piece(text, token_ids, origins)
+
+
+def completion(request: Request) -> Completion:
+    """What a request has given so far."""
+    sequence, cursor = request.sequence, request.sequence.cursor
+    return Completion(
+        text=bytes(sequence.text[: cursor.text_len]).decode(errors="replace"),
+        token_ids=sequence.history[sequence.prompt_len : cursor.num_tokens].tolist(),
+        finish_reason=cursor.finish_reason or "length",
+        logprobs=list(request.logprobs),
+        stats=request.stats,
+        prompt_token_ids=sequence.history[: sequence.prompt_len].tolist(),
+    )
+
+
+def chat_ids(
+    tokenizer: Tokenizer, template: ChatTemplate, messages: Iterable[Message], **variables: Any
+) -> list[int]:
+    """The ids of rendered messages; raw contents are encoded as plain text."""
+    text = template.render(list(messages), **variables)
+    if template.is_raw:
+        return tokenizer.encode(text)
+    return tokenizer.encode(text, add_bos=False, parse_special=True)

@@ -1,0 +1,289 @@
+"""The API: load a model, generate, chat, look at its logits."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from specrt.drafters import check_drafter
+from specrt.errors import OptionError
+from specrt.generate import (
+    INHERIT,
+    Completion,
+    Generator,
+    Inherit,
+    Message,
+    Prompt,
+    Spec,
+    Stream,
+    chat_ids,
+)
+from specrt.gguf.chat_template import ChatTemplate
+from specrt.gguf.reader import GGUFFile, open_gguf
+from specrt.gguf.tokenizer import load_tokenizer
+from specrt.host import HostOps
+from specrt.memory import MemoryPlan, memory_plan
+from specrt.models import check_architecture, load_trunk
+from specrt.models.decoder import MAX_ROWS, Decoder
+from specrt.models.loader import Dims
+from specrt.ops import PAGE, KVType, Ops
+from specrt.options import MAX_DRAFT, SamplingParams, SpecOptions
+from specrt.perplexity import logits_rows, perplexity
+from specrt.pull import cached
+from specrt.reference import ReferenceOps
+from specrt.session import Session
+from specrt.settings import DRAFT_MODEL, spec_options
+from specrt.speculative.registry import Registry, default_registry
+from specrt.speculative.speculation import Speculation
+from specrt.state.messages import Declined
+
+DEFAULT_CONTEXT = 8192
+DEFAULT_MODEL = "smollm2-135m"
+MAX_SEQUENCES = MAX_ROWS // (MAX_DRAFT + 1)
+
+
+class LLM:
+    """A loaded model; made by ``specrt.load``.
+
+    Attributes:
+        path: the file.
+        tokenizer: ``encode(text, add_bos=None, parse_special=False)`` and ``decode(ids)``.
+        chat_template: the file's.
+        plan: the memory plan.
+        context: positions of a sequence.
+    """
+
+    def __init__(
+        self,
+        gguf: GGUFFile,
+        ops: Ops,
+        *,
+        context: int,
+        kv_type: KVType,
+        spec: SpecOptions,
+        max_sequences: int,
+        registry: Registry | None = None,
+    ) -> None:
+        self.gguf = gguf
+        self.path = gguf.path
+        self.context = context
+        self.tokenizer = load_tokenizer(gguf)
+        names = (self._piece(self.tokenizer.bos_id), self._piece(self.tokenizer.eos_id))
+        self.chat_template = ChatTemplate(self.tokenizer.chat_template, *names)
+        trunk = load_trunk(gguf, ops, context)
+        self.target = Decoder(
+            trunk, ops, context=context, kv_type=kv_type, max_sequences=max_sequences
+        )
+        ring = self.target.layout.ring_pages * PAGE
+        self.plan: MemoryPlan = memory_plan(gguf, trunk.windows, ring, context, kv_type)
+        self.speculation = Speculation(self.target, registry or default_registry())
+        self.generator = Generator(self.target, self.tokenizer, self.speculation, spec)
+
+    @overload
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams | None = None,
+        *,
+        spec: Spec = INHERIT,
+    ) -> Completion: ...
+    @overload
+    def generate(
+        self,
+        prompt: Sequence[str] | Sequence[Sequence[int]],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        spec: Spec = INHERIT,
+    ) -> list[Completion]: ...
+    def generate(
+        self,
+        prompt: Any,
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        spec: Spec = INHERIT,
+    ) -> Completion | list[Completion]:
+        """Complete a prompt, or each prompt of a list.
+
+        Args:
+            prompt: text, ids, or a list of either.
+            params: one for all, or one per prompt; None is greedy to an end token.
+            spec: the speculation of this call; omitted: as loaded.
+
+        Returns:
+            A completion, or a list of them if ``prompt`` is one.
+
+        Raises:
+            OptionError: the prompt is empty, or has ids outside the vocabulary.
+            ContextError: it does not fit.
+        """
+        single = isinstance(prompt, str) or (
+            len(prompt) > 0 and isinstance(prompt[0], int | np.integer)
+        )
+        prompts: list[Prompt] = [prompt] if single else list(prompt)
+        if params is None or isinstance(params, SamplingParams):
+            params = [params or SamplingParams()] * len(prompts)
+        if len(params) != len(prompts):
+            raise OptionError(
+                f"{len(params)} sampling params for {len(prompts)} prompts: expected one for all, "
+                "or one for each"
+            )
+        ids = [self.generator.ids(one) for one in prompts]
+        completions = self.generator.complete(ids, list(params), spec)
+        return completions[0] if single else completions
+
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, spec: Spec = INHERIT
+    ) -> Stream:
+        """Pieces of the completion as they come; see ``generate``."""
+        ids = self.generator.ids(prompt)
+        return self.generator.stream(ids, params or SamplingParams(), spec)
+
+    def chat(
+        self,
+        messages: Iterable[Message],
+        params: SamplingParams | None = None,
+        *,
+        spec: Spec = INHERIT,
+        **variables: Any,
+    ) -> Completion:
+        """Complete a chat, rendered by the file's own template.
+
+        Args:
+            messages: each with ``role`` and ``content``.
+            variables: what else the template reads, as ``enable_thinking=False``.
+        """
+        ids = chat_ids(self.tokenizer, self.chat_template, messages, **variables)
+        return self.generate(ids, params, spec=spec)
+
+    def session(self) -> Session:
+        """A conversation that keeps what it has consumed between turns."""
+        return Session(self)
+
+    def logits(self, ids: Sequence[int]) -> np.ndarray:
+        """The logits after each id.
+
+        Args:
+            ids: token ids, at most ``context``.
+
+        Returns:
+            [T, V] float32.
+        """
+        return logits_rows(self.target, self.generator.ids(ids))
+
+    def perplexity(self, text: str, n_ctx: int = 512) -> float:
+        """exp of the mean negative log likelihood over the second half of each chunk of a text.
+
+        Args:
+            text: at least ``n_ctx`` tokens; a last, shorter chunk is dropped.
+            n_ctx: tokens of a chunk.
+
+        Source: llama.cpp's perplexity tool, whose figures it is comparable with.
+        """
+        return perplexity(self.target, self.tokenizer, text, n_ctx)
+
+    def declined(self, spec: Spec = INHERIT) -> list[Declined]:
+        """Who cannot draft for this model under these options, and why."""
+        options = self.generator.spec if isinstance(spec, Inherit) else SpecOptions.of(spec)
+        return self.speculation.resolve(options).declined
+
+    def _piece(self, token: int | None) -> str:
+        if token is None:
+            return ""
+        return self.tokenizer.token_bytes(token, skip_special=False).decode(errors="replace")
+
+
+def load(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    draft_model: str | os.PathLike[str] | None = None,
+    device: str = "auto",
+    context: int | None = None,
+    kv_type: KVType = "f16",
+    spec: Spec = INHERIT,
+    threads: int | None = None,
+    max_sequences: int = 4,
+    registry: Registry | None = None,
+    verbose: bool = True,
+) -> LLM:
+    """Load a GGUF model.
+
+    Args:
+        path: the file, any part of a split one, a name that was pulled; None: smollm2-135m.
+        draft_model: a drafter's file.
+        device: "cpu", "reference" (slow, for checking), or "auto".
+        context: positions of a sequence; None: the model's, at most 8192.
+        kv_type: "f16", "f32" or "q8_0".
+        spec: speculation where a call sets none: a name, several joined by commas, "auto", "none",
+            ``SpecOptions``; omitted: the environment, else "auto".
+        threads: of the CPU; None: as many as the process may use.
+        max_sequences: how many can be open at a time.
+        registry: the speculators to choose from; None: specrt's own.
+        verbose: print the memory plan to stderr.
+
+    Raises:
+        FormatError, UnsupportedError, MismatchError: the file cannot be run, and why.
+        OptionError: an option is out of its range.
+    """
+    options = spec_options() if isinstance(spec, Inherit) else SpecOptions.of(spec)
+    if not 1 <= max_sequences <= MAX_SEQUENCES:
+        raise OptionError(f"max_sequences = {max_sequences}: expected 1 to {MAX_SEQUENCES}")
+    if kv_type not in ("f16", "f32", "q8_0"):
+        raise OptionError(f"kv_type = {kv_type!r}: expected 'f16', 'f32' or 'q8_0'")
+    ops = _ops(device, threads)
+    gguf = open_gguf(_find(path))
+    check_architecture(gguf)
+    draft_model = DRAFT_MODEL.from_environment() if draft_model is None else draft_model
+    if draft_model is not None:
+        check_drafter(gguf, open_gguf(draft_model))
+    trained = Dims.read(gguf).context
+    if context is None:
+        context = min(trained, DEFAULT_CONTEXT)
+    if not 1 <= context <= trained:
+        raise OptionError(
+            f"context = {context}: expected 1 to {trained}, the context of {gguf.path}"
+        )
+    llm = LLM(
+        gguf,
+        ops,
+        context=context,
+        kv_type=kv_type,
+        spec=options,
+        max_sequences=max_sequences,
+        registry=registry,
+    )
+    if verbose:
+        print(llm.plan, file=sys.stderr)
+    return llm
+
+
+def _ops(device: str, threads: int | None) -> Ops:
+    """The op set for a device.
+
+    Raises:
+        OptionError: no such device here.
+    """
+    if threads is not None and threads < 1:
+        raise OptionError(f"threads = {threads}: expected an integer >= 1")
+    if device == "reference":
+        return ReferenceOps()
+    if device in ("auto", "cpu"):
+        return HostOps(threads)
+    raise OptionError(f"device = {device!r}: expected 'auto', 'cpu' or 'reference'")
+
+
+def _find(path: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
+    """The file: a path as it is, a pulled model's by name, the default's without a path."""
+    name = DEFAULT_MODEL if path is None else os.fspath(path)
+    if path is not None and (os.path.exists(name) or name.endswith(".gguf")):
+        return path
+    found = cached(name)
+    if found is None and path is None:
+        raise OptionError(
+            f"no model given and {name} is not there yet: run "
+            f"`python -m specrt pull {name}`, or pass a GGUF file"
+        )
+    return name if found is None else found

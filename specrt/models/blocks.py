@@ -1,0 +1,261 @@
+"""What the architectures share: the working buffers, and the weights of one block."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from specrt.models.loader import Dims, Loader
+from specrt.ops import Activation, Acts, Array, KVLayer, Ops, Rope, StepInputs, Weight
+
+
+class Workspace:
+    """The buffers that every layer of a forward reuses, and views of their first rows.
+
+    Args:
+        ops: the op set.
+        num_rows: the most rows of a forward.
+        width: D.
+        weights: every matrix of the layers.
+        head: the LM head, which reads the last hidden rows.
+    """
+
+    def __init__(
+        self, ops: Ops, num_rows: int, width: int, weights: Iterable[Weight], head: Weight
+    ) -> None:
+        self._ops = ops
+        weights = list(weights)
+        widest = max(weight.shape[0] for weight in weights)
+        weights.append(head)
+        self.residual = ops.buffer((num_rows, width), np.float32)
+        self.hidden = ops.buffer((num_rows, width), np.float32)
+        self._outs = [ops.buffer((num_rows * widest,), np.float32) for _ in range(4)]
+        self._acts: dict[int, Acts] = {
+            columns: ops.acts(num_rows, columns, [w for w in weights if w.shape[1] == columns])
+            for columns in {weight.shape[1] for weight in weights}
+        }
+
+    def outs(self, num_rows: int, *widths: int) -> list[Array]:
+        """One [num_rows, width] float32 buffer for each width, at most four at a time."""
+        return [
+            flat[: num_rows * width].reshape(num_rows, width)
+            for flat, width in zip(self._outs, widths, strict=False)
+        ]
+
+    def linear(
+        self, x: Array, pairs: Sequence[tuple[Weight, Array]], *, add: Array | None = None
+    ) -> None:
+        """Project rows x by every weight into its output; ``add`` is added to the result."""
+        self._ops.linear(pairs, self.prepared(x), add=add)
+
+    def prepared(self, x: Array) -> Acts:
+        """Rows x quantised for the weights that read rows of that width."""
+        acts = self._acts[x.shape[1]].rows(len(x))
+        self._ops.quantize(x, out=acts)
+        return acts
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """What one recorded forward runs over.
+
+    Args:
+        ops: the op set, recording.
+        work: the buffers.
+        step: the step's inputs.
+        x: [T, D] float32, the residual.
+        h: [T, D] float32, scratch of the same shape.
+        caches: a KV layer per layer.
+    """
+
+    ops: Ops
+    work: Workspace
+    step: StepInputs
+    x: Array
+    h: Array
+    caches: Sequence[KVLayer]
+
+    @property
+    def num_rows(self) -> int:
+        """T."""
+        return self.x.shape[0]
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionWeights:
+    """The projections of one attention: each [out, in]; head norms [Dh] if the model has them."""
+
+    q: Weight
+    k: Weight
+    v: Weight
+    output: Weight
+    q_norm: Array | None
+    k_norm: Array | None
+
+    @classmethod
+    def load(cls, loader: Loader, dims: Dims, layer: int, *, head_norms: bool) -> AttentionWeights:
+        """Claim ``blk.<layer>.attn_*``; one fused ``attn_qkv`` may stand for q, k and v."""
+        prefix = f"blk.{layer}.attn"
+        q_rows = dims.heads[layer] * dims.head_dim
+        kv_rows = dims.kv_heads[layer] * dims.head_dim
+        if loader.has(f"{prefix}_qkv.weight"):
+            heights = (q_rows, kv_rows, kv_rows)
+            q, k, v = loader.slices(f"{prefix}_qkv.weight", heights, dims.width)
+        else:
+            q, k, v = (
+                loader.weight(f"{prefix}_{n}.weight", rows, dims.width, bias=f"{prefix}_{n}.bias")
+                for n, rows in (("q", q_rows), ("k", kv_rows), ("v", kv_rows))
+            )
+        output = loader.weight(
+            f"{prefix}_output.weight", dims.width, q_rows, bias=f"{prefix}_output.bias"
+        )
+        q_norm, k_norm = (
+            loader.vector(f"{prefix}_{n}_norm.weight", dims.head_dim) if head_norms else None
+            for n in "qk"
+        )
+        return cls(q, k, v, output, q_norm, k_norm)
+
+    @property
+    def weights(self) -> tuple[Weight, ...]:
+        """All matrices."""
+        return self.q, self.k, self.v, self.output
+
+    def attend(
+        self,
+        f: Forward,
+        layer: int,
+        dims: Dims,
+        rope: Rope,
+        *,
+        scale: float | None = None,
+        window: int = 0,
+    ) -> Array:
+        """Record q, k, v of rows ``f.h``, rotary, the cache write and the attention over it.
+
+        Args:
+            scale: of the scores, None for 1 / sqrt(Dh).
+            window: keys that a query sees, itself included; 0 for all.
+
+        Returns:
+            [T, H * Dh] float32, before the output projection.
+        """
+        widths = (w.shape[0] for w in (self.q, self.k, self.v))
+        q, k, v, attended = f.work.outs(f.num_rows, *widths, self.q.shape[0])
+        cache = f.caches[layer]
+        f.work.linear(f.h, [(self.q, q), (self.k, k), (self.v, v)])
+        f.ops.rope_kv(
+            q, k, v, cache, f.step,
+            rope=rope, q_norm=self.q_norm, k_norm=self.k_norm, eps=dims.eps,
+        )  # fmt: skip
+        if scale is None:
+            scale = 1 / math.sqrt(dims.head_dim)
+        f.ops.attention(q, cache, f.step, scale=scale, window=window, out=attended)
+        return attended
+
+
+@dataclass(frozen=True, slots=True)
+class FeedForwardWeights:
+    """The gated feed-forward: gate and up [F, D], down [D, F]."""
+
+    gate: Weight
+    up: Weight
+    down: Weight
+
+    @classmethod
+    def load(cls, loader: Loader, dims: Dims, layer: int) -> FeedForwardWeights:
+        """Claim ``blk.<layer>.ffn_gate``, ``ffn_up`` and ``ffn_down``."""
+        width = dims.ffn_width[layer]
+        gate, up = (
+            loader.weight(f"blk.{layer}.ffn_{name}.weight", width, dims.width)
+            for name in ("gate", "up")
+        )
+        return cls(gate, up, loader.weight(f"blk.{layer}.ffn_down.weight", dims.width, width))
+
+    @property
+    def weights(self) -> tuple[Weight, ...]:
+        """All matrices."""
+        return self.gate, self.up, self.down
+
+    def gated(self, f: Forward, activation: Activation) -> Array:
+        """Record ``activation(gate h) * up h`` of rows ``f.h``: [T, F] float32."""
+        width = self.gate.shape[0]
+        gate, up = f.work.outs(f.num_rows, width, width)
+        f.work.linear(f.h, [(self.gate, gate), (self.up, up)])
+        f.ops.glu(gate, up, activation=activation, out=gate)
+        return gate
+
+
+@dataclass(frozen=True, slots=True)
+class PreNormBlock:
+    """x += attention(rms(x)); x += swiglu(rms(x))."""
+
+    attn_norm: Array
+    attention: AttentionWeights
+    ffn_norm: Array
+    ffn: FeedForwardWeights
+
+    @classmethod
+    def load(cls, loader: Loader, dims: Dims, layer: int, *, head_norms: bool) -> PreNormBlock:
+        """Claim ``blk.<layer>.*``."""
+        return cls(
+            attn_norm=loader.vector(f"blk.{layer}.attn_norm.weight", dims.width),
+            attention=AttentionWeights.load(loader, dims, layer, head_norms=head_norms),
+            ffn_norm=loader.vector(f"blk.{layer}.ffn_norm.weight", dims.width),
+            ffn=FeedForwardWeights.load(loader, dims, layer),
+        )
+
+    @property
+    def weights(self) -> tuple[Weight, ...]:
+        """All matrices."""
+        return *self.attention.weights, *self.ffn.weights
+
+    def record(self, f: Forward, layer: int, dims: Dims, rope: Rope) -> None:
+        """Record the block over the residual ``f.x``."""
+        f.ops.rms_norm(f.x, self.attn_norm, dims.eps, out=f.h)
+        attended = self.attention.attend(f, layer, dims, rope)
+        f.work.linear(attended, [(self.attention.output, f.x)], add=f.x)
+        f.ops.rms_norm(f.x, self.ffn_norm, dims.eps, out=f.h)
+        f.work.linear(self.ffn.gated(f, "silu"), [(self.ffn.down, f.x)], add=f.x)
+
+
+class Trunk(ABC):
+    """One architecture's layers between the embedding and the LM head.
+
+    Args:
+        loader: the file; the embedding, the last norm and the head are claimed here.
+        dims: the hyperparameters.
+        weights: every matrix of the blocks.
+        windows: the sliding window of each layer, 0 for all keys.
+        embedding_scale: multiplies the embedding rows.
+        softcap: c of the logits c tanh(l / c), 0 for none.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        dims: Dims,
+        weights: Sequence[Weight],
+        *,
+        windows: tuple[int, ...] | None = None,
+        embedding_scale: float = 1.0,
+        softcap: float = 0.0,
+    ) -> None:
+        self.dims = dims
+        self.weights = weights
+        self.windows = windows or (0,) * dims.num_layers
+        self.embedding_scale = embedding_scale
+        self.softcap = softcap
+        self.token_embd = loader.weight("token_embd.weight", dims.vocab_size, dims.width)
+        self.output_norm = loader.vector("output_norm.weight", dims.width)
+        self.output = self.token_embd
+        if loader.has("output.weight"):
+            self.output = loader.weight("output.weight", dims.vocab_size, dims.width)
+        loader.finish()
+
+    @abstractmethod
+    def block(self, f: Forward, layer: int) -> None:
+        """Record one block over the residual ``f.x``."""

@@ -1,0 +1,279 @@
+"""The target over one architecture's trunk: prefill, verify, rollback and rewind."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from specrt.errors import ContextError, MismatchError
+from specrt.models.blocks import Forward, Trunk, Workspace
+from specrt.ops import Array, KVType, Ops, Program
+from specrt.state.kv import PageLayout
+from specrt.state.messages import (
+    FINAL_HIDDEN,
+    Kept,
+    Tap,
+    Verification,
+    Window,
+    residual_entering,
+)
+from specrt.state.sequence import Cursor, Sequence
+
+MAX_ROWS = 512
+"""The most rows of one forward, and the length of a prefill chunk."""
+
+NUMERICS = 1
+"""Counts changes to the bits that an op set computes: older saved states are refused then."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """A program and the buffers that it leaves its results in."""
+
+    program: Program
+    taps: dict[Tap, Array]
+
+
+class Decoder:
+    """A causal language model; fulfils ``speculative.target.Target``.
+
+    Programs are recorded once per number of rows, taps and outputs, and replayed over the same
+    buffers.
+
+    Args:
+        trunk: the architecture.
+        ops: the op set that the trunk's weights are on.
+        context: positions of a sequence.
+        kv_type: how keys and values are stored.
+        max_sequences: slots.
+        preferred_num_draft: K where the user sets none, None if the model has no preference.
+    """
+
+    def __init__(
+        self,
+        trunk: Trunk,
+        ops: Ops,
+        *,
+        context: int,
+        kv_type: KVType,
+        max_sequences: int,
+        preferred_num_draft: int | None = None,
+    ) -> None:
+        dims = trunk.dims
+        self.ops = ops
+        self.kv_type = kv_type
+        self.context = context
+        self.vocab_size = dims.vocab_size
+        self.max_sequences = max_sequences
+        self.preferred_num_draft = preferred_num_draft
+        self.taps = frozenset({FINAL_HIDDEN, *map(residual_entering, range(dims.num_layers + 1))})
+        self.layout = PageLayout(context, max(trunk.windows), MAX_ROWS, max_sequences)
+        self.caches = [
+            ops.kv_layer(
+                max_sequences * (self.layout.ring_pages if window else self.layout.pages),
+                kv_heads,
+                dims.head_dim,
+                kv_type,
+                self.layout.ring_pages if window else 0,
+            )
+            for window, kv_heads in zip(trunk.windows, dims.kv_heads, strict=True)
+        ]
+        self._trunk = trunk
+        self._work = Workspace(ops, MAX_ROWS, dims.width, trunk.weights, trunk.output)
+        self._step = ops.step_inputs(
+            MAX_ROWS, max_sequences, self.layout.pages, self.layout.ring_pages
+        )
+        self._ids = ops.buffer((MAX_ROWS,), np.int32)
+        self._logits: Array | None = None
+        self._tap_rows: dict[Tap, Array] = {}
+        self._programs: dict[tuple[int, bool, bool, frozenset[Tap]], _Recorded] = {}
+        self._free = list(reversed(range(max_sequences)))
+
+    def open_sequence(self) -> Sequence:
+        """A new, empty sequence in a free slot.
+
+        Raises:
+            ContextError: all slots are in use.
+        """
+        if not self._free:
+            raise ContextError(
+                f"all {self.max_sequences} sequences are in use: close a session or a stream, or "
+                "load with a higher max_sequences"
+            )
+        return Sequence(self._free.pop(), self.context)
+
+    def close_sequence(self, sequence: Sequence) -> None:
+        """Give its slot back; a second call changes nothing."""
+        if sequence.slot not in self._free:
+            self._free.append(sequence.slot)
+
+    def prefill(
+        self, sequence: Sequence, tokens: list[int], taps: Collection[Tap] = ()
+    ) -> Iterator[Kept]:
+        """Feed ``tokens`` at ``cache_len``, chunk by chunk; each chunk moves ``cache_len``.
+
+        Chunk edges are multiples of 512 positions, and powers of two within.
+        """
+        start = sequence.cursor.cache_len
+        end = start + len(tokens)
+        done = 0
+        while start < end:
+            rows = min(end - start, MAX_ROWS - start % MAX_ROWS)
+            rows = 1 << (rows.bit_length() - 1)
+            chunk = tokens[done : done + rows]
+            recorded = self._recorded(rows, head=False, logits=False, taps=frozenset(taps))
+            self._run(recorded, [Window(sequence, chunk, start)])
+            sequence.cursor = replace(sequence.cursor, cache_len=start + rows)
+            done += rows
+            start += rows
+            following = tokens[done] if done < len(tokens) else None
+            yield Kept(sequence, start - rows, chunk, following, recorded.taps)
+
+    def verify(
+        self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False
+    ) -> Verification:
+        """Forward all windows in one call; no cursor moves.
+
+        Raises:
+            ContextError: a window ends behind the context, or all windows have too many rows.
+        """
+        num_rows = sum(len(window.tokens) for window in windows)
+        if num_rows > MAX_ROWS:
+            raise ContextError(f"{num_rows} rows in one verify: expected at most {MAX_ROWS}")
+        recorded = self._recorded(num_rows, head=True, logits=logits, taps=frozenset(taps))
+        offsets = self._run(recorded, windows)
+        rows = self._logits[:num_rows] if logits and self._logits is not None else None
+        return Verification(self._ids[:num_rows], offsets, rows, recorded.taps)
+
+    def rollback(self, sequence: Sequence, num_kept: int) -> Cursor:
+        """The cursor after the last verify if its first ``num_kept`` rows are kept."""
+        return replace(sequence.cursor, cache_len=sequence.cursor.cache_len + num_kept)
+
+    def rewind(self, sequence: Sequence, num_tokens: int) -> int:
+        """Go back to ``num_tokens`` consumed tokens, or to none if a window has lost its keys."""
+        num_tokens = min(num_tokens, sequence.cursor.cache_len)
+        if not self.layout.can_rewind(sequence, num_tokens):
+            num_tokens = 0
+        if num_tokens == 0:
+            sequence.high_water = sequence.lowest_kept = 0
+        sequence.cursor = replace(sequence.cursor, cache_len=num_tokens)
+        return num_tokens
+
+    @property
+    def numerics(self) -> str:
+        """Names everything that decides the bits of a saved state, apart from the model."""
+        return f"{self.ops.device} {self.kv_type} {NUMERICS}"
+
+    def export_state(self, sequence: Sequence) -> dict[str, np.ndarray]:
+        """Keys and values of all layers as [pos, Hkv, Dh], ``k<layer>`` and ``v<layer>``.
+
+        Sliding layers give the positions that a next row can see.
+        """
+        arrays = {}
+        for layer, window in enumerate(self._trunk.windows):
+            pages, positions = self._kept_positions(sequence, sequence.cursor.cache_len, window)
+            k, v = self.ops.kv_read(self.caches[layer], pages, positions)
+            arrays |= {f"k{layer}": k, f"v{layer}": v}
+        return arrays
+
+    def import_state(
+        self, sequence: Sequence, cache_len: int, arrays: dict[str, np.ndarray]
+    ) -> None:
+        """Take what ``export_state`` gave, for a sequence of ``cache_len`` consumed tokens.
+
+        Raises:
+            MismatchError: an array is missing or has another shape.
+        """
+        lowest = 0
+        for layer, window in enumerate(self._trunk.windows):
+            pages, positions = self._kept_positions(sequence, cache_len, window)
+            shape = (len(positions), self._trunk.dims.kv_heads[layer], self._trunk.dims.head_dim)
+            k, v = (arrays.get(f"{name}{layer}") for name in "kv")
+            if k is None or v is None or k.shape[:2] != shape[:2] or v.shape != k.shape:
+                raise MismatchError(
+                    f"layer {layer} of the saved state: expected keys and values of shape {shape}; "
+                    "save the session again"
+                )
+            self.ops.kv_write(self.caches[layer], pages, positions, k, v)
+            lowest = max(lowest, int(positions[0]) if len(positions) else 0)
+        sequence.high_water, sequence.lowest_kept = cache_len, lowest
+        sequence.cursor = Cursor(num_tokens=cache_len, cache_len=cache_len)
+
+    def _kept_positions(
+        self, sequence: Sequence, cache_len: int, window: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A layer's page table for a slot, and the positions that a next row can see."""
+        first = max(0, cache_len - window + 1) if window else 0
+        table = self.layout.ring if window else self.layout.table
+        return table(sequence.slot), np.arange(first, cache_len, dtype=np.int32)
+
+    def _run(self, recorded: _Recorded, windows: list[Window]) -> list[int]:
+        """Fill the step inputs, run, and return the windows' row offsets."""
+        step = self._step
+        offsets = [0]
+        for number, window in enumerate(windows):
+            begin, end = offsets[-1], offsets[-1] + len(window.tokens)
+            stop_pos = window.start_pos + len(window.tokens)
+            if stop_pos > self.context:
+                raise ContextError(
+                    f"position {stop_pos - 1} is outside the context of {self.context}: load with "
+                    "a larger context, or shorten the prompt"
+                )
+            step.tokens[begin:end] = window.tokens
+            step.positions[begin:end] = range(window.start_pos, stop_pos)
+            step.row_seqs[begin:end] = number
+            step.page_table[number] = self.layout.table(window.sequence.slot)
+            step.ring_table[number] = self.layout.ring(window.sequence.slot)
+            window.sequence.high_water = max(window.sequence.high_water, stop_pos)
+            offsets.append(end)
+        step.row_offsets[: len(offsets)] = offsets
+        recorded.program.run()
+        return offsets
+
+    def _recorded(
+        self, num_rows: int, *, head: bool, logits: bool, taps: frozenset[Tap]
+    ) -> _Recorded:
+        key = (num_rows, head, logits, taps)
+        if key not in self._programs:
+            self._programs[key] = self._record(*key)
+        return self._programs[key]
+
+    def _record(self, num_rows: int, head: bool, logits: bool, taps: frozenset[Tap]) -> _Recorded:
+        ops, trunk, work, step = self.ops, self._trunk, self._work, self._step
+        x, h = work.residual[:num_rows], work.hidden[:num_rows]
+        rows = {tap: self._tap_buffer(tap)[:num_rows] for tap in taps}
+        if logits and self._logits is None:
+            self._logits = ops.buffer((MAX_ROWS, self.vocab_size), np.float32)
+        f = Forward(ops, work, step, x, h, self.caches)
+
+        def tap_residual(layer: int) -> None:
+            if residual_entering(layer) in rows:
+                ops.copy(x, out=rows[residual_entering(layer)])
+
+        with ops.record() as program:
+            ops.embed(trunk.token_embd, step, scale=trunk.embedding_scale, out=x)
+            for layer in range(trunk.dims.num_layers):
+                tap_residual(layer)
+                trunk.block(f, layer)
+            tap_residual(trunk.dims.num_layers)
+            if head or FINAL_HIDDEN in rows:
+                ops.rms_norm(x, trunk.output_norm, trunk.dims.eps, out=h)
+            if FINAL_HIDDEN in rows:
+                ops.copy(h, out=rows[FINAL_HIDDEN])
+            if head:
+                ops.head(
+                    trunk.output,
+                    work.prepared(h),
+                    ids=self._ids[:num_rows],
+                    logits=self._logits[:num_rows] if logits and self._logits is not None else None,
+                    softcap=trunk.softcap,
+                )
+        return _Recorded(program, rows)
+
+    def _tap_buffer(self, tap: Tap) -> Array:
+        if tap not in self._tap_rows:
+            shape = (MAX_ROWS, self._trunk.dims.width)
+            self._tap_rows[tap] = self.ops.buffer(shape, np.float32)
+        return self._tap_rows[tap]

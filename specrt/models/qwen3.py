@@ -1,0 +1,32 @@
+"""The ``qwen3`` architecture (dense)."""
+
+from __future__ import annotations
+
+from specrt.models.blocks import Forward, PreNormBlock, Trunk
+from specrt.models.loader import Dims, Loader, linear_rope_scale, make_rope, whole_head_rope
+
+
+class Qwen3(Trunk):
+    """As llama, with q and k normalised per head before rotary on half-split (neox) pairs.
+
+    Source: the model's own definition, as llama.cpp runs it.
+    """
+
+    def __init__(self, loader: Loader, context: int) -> None:
+        gguf, dims = loader.gguf, Dims.read(loader.gguf)
+        self.rope = make_rope(
+            loader.ops,
+            base=gguf.get("qwen3.rope.freq_base", float, 10000.0),
+            num_rot=whole_head_rope(gguf, dims),
+            context=context,
+            pairing="neox",
+            scale=linear_rope_scale(gguf),
+        )
+        self.blocks = [
+            PreNormBlock.load(loader, dims, i, head_norms=True) for i in range(dims.num_layers)
+        ]
+        super().__init__(loader, dims, [w for block in self.blocks for w in block.weights])
+
+    def block(self, f: Forward, layer: int) -> None:
+        """Record one block."""
+        self.blocks[layer].record(f, layer, self.dims, self.rope)

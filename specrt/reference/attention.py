@@ -1,0 +1,70 @@
+"""Attention over cached keys and values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..ops import PAGE, StepInputs
+from .kv import ReferenceKVLayer, decode, page_of
+
+Array = Any
+
+
+def attention(
+    q: Array,
+    cache: ReferenceKVLayer,
+    step: StepInputs,
+    *,
+    scale: float,
+    window: int,
+    out: Array,
+) -> None:
+    """Write ``softmax(scale q K^T) V`` over the positions that each row sees.
+
+    A row at position p sees j <= p and, if ``window`` > 0, p - j < ``window``; its head h reads KV
+    head ``h // (H / Hkv)`` as the cache stores it. Each chunk of 64 absolute positions gives
+    ``m = max s``, ``l = sum exp(s - m)``, ``o = sum exp(s - m) v`` over its visible keys (the
+    others are left out); chunks are merged ascending, ``M' = max(M, m)``,
+    ``L' = L exp(M - M') + l exp(m - M')``, O alike, and the result is ``O / L``.
+
+    Args:
+        q: [T, H * Dh] f32.
+        step: ``positions`` and ``row_seqs`` of the T rows, and the tables of pages.
+        scale: Rounded to float32.
+        window: 0 for all positions.
+        out: [T, H * Dh] f32.
+    """
+    for row, position in enumerate(step.positions[: len(q)].tolist()):
+        heads = q[row].reshape(cache.num_heads, -1, cache.head_dim)
+        first = max(0, position - window + 1) if window else 0
+        total = None
+        for chunk in range(first // PAGE, position // PAGE + 1):
+            page = page_of(cache, step, step.row_seqs[row], chunk)
+            visible = slice(
+                max(first - chunk * PAGE, 0), min(position - chunk * PAGE, PAGE - 1) + 1
+            )
+            k = decode(cache.k[page, visible], cache.kv_type).transpose(1, 0, 2)  # [Hkv, n, Dh]
+            v = decode(cache.v[page, visible], cache.kv_type).transpose(1, 0, 2)
+            partial = _attend(heads, k, v, np.float32(scale))
+            total = partial if total is None else _merge(total, partial)
+        assert total is not None
+        _, weight, value = total
+        out[row] = (value / weight).reshape(-1)
+
+
+def _attend(q: Array, k: Array, v: Array, scale: Array) -> tuple[Array, Array, Array]:
+    """Largest score, sum of weights and weighted values, each [Hkv, G, 1 or Dh]."""
+    scores = (q @ k.transpose(0, 2, 1)) * scale
+    largest = scores.max(axis=-1, keepdims=True)
+    weights = np.exp(scores - largest)
+    return largest, weights.sum(axis=-1, keepdims=True), weights @ v
+
+
+def _merge(
+    a: tuple[Array, Array, Array], b: tuple[Array, Array, Array]
+) -> tuple[Array, Array, Array]:
+    largest = np.maximum(a[0], b[0])
+    left, right = np.exp(a[0] - largest), np.exp(b[0] - largest)
+    return largest, a[1] * left + b[1] * right, a[2] * left + b[2] * right

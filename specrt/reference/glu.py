@@ -1,0 +1,36 @@
+"""Gated linear units."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..ops import Activation
+
+Array = Any
+
+
+def glu(gate: Array, up: Array, *, activation: Activation, out: Array) -> None:
+    """Write ``act(gate) * up``.
+
+    ``silu(g) = g / (1 + exp(-g))``;
+    ``gelu_tanh(g) = g / 2 * (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3)))``.
+
+    Args:
+        gate, up: [T, F] f32.
+        out: [T, F] f32; it may be gate or up.
+    """
+    with np.errstate(over="ignore"):
+        out[:] = (_silu(gate) if activation == "silu" else _gelu_tanh(gate)) * up
+
+
+def _silu(g: Array) -> Array:
+    return g / (np.float32(1) + np.exp(-g))
+
+
+def _gelu_tanh(g: Array) -> Array:
+    cubic = np.float32(1) + np.float32(0.044715) * (g * g)
+    inner = np.float32(math.sqrt(2 / math.pi)) * g * cubic
+    return np.float32(0.5) * g * (np.float32(1) + np.tanh(inner))

@@ -1,0 +1,32 @@
+"""Root mean square normalisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = Any
+
+
+def rms_norm(
+    x: Array, weight: Array | None, eps: float, *, out: Array, add: Array | None = None
+) -> None:
+    """Write ``x / sqrt(mean(x^2) + eps) * weight (+ add)`` row by row.
+
+    Args:
+        x: [T, D] f32.
+        weight: [D] f32, or None for ones.
+        eps: Rounded to float32.
+        out: [T, D] f32; it may be x or add.
+        add: [T, D] f32, added last.
+    """
+    result = normed(x, weight, eps)
+    out[:] = result if add is None else result + add
+
+
+def normed(x: Array, weight: Array | None, eps: float) -> Array:
+    """``x / sqrt(mean(x^2) + eps) * weight`` over the last axis."""
+    mean = np.mean(x * x, axis=-1, keepdims=True, dtype=np.float32)
+    scaled = x * (np.float32(1) / np.sqrt(mean + np.float32(eps)))
+    return scaled if weight is None else scaled * weight

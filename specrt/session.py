@@ -1,0 +1,214 @@
+"""A conversation over turns: what was consumed stays, and can be saved and loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from specrt.errors import FormatError, MismatchError, OptionError
+from specrt.generate import INHERIT, Completion, Message, Piece, Prompt, Spec, Stream, chat_ids
+from specrt.gguf.reader import GGUFFile
+from specrt.options import SamplingParams
+from specrt.speculative.request import Request
+from specrt.state.sequence import Sequence
+
+if TYPE_CHECKING:
+    from specrt.llm import LLM
+
+FORMAT = 1
+SAMPLE_BYTES = 4096
+
+
+class Session:
+    """One sequence that keeps its cached prefix from turn to turn.
+
+    A turn whose prompt diverges from what was consumed keeps the longest common prefix.
+
+    Attributes:
+        messages: the chat so far, the model's answers included.
+    """
+
+    def __init__(self, llm: LLM) -> None:
+        self._llm = llm
+        self._sequence: Sequence | None = llm.target.open_sequence()
+        self.messages: list[Message] = []
+
+    @property
+    def cached_tokens(self) -> int:
+        """How many tokens the target has consumed."""
+        return self._open().cursor.cache_len
+
+    def generate(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, spec: Spec = INHERIT
+    ) -> Completion:
+        """Complete a whole prompt, of which the cached prefix is not prefilled again."""
+        return _drain(self.stream(prompt, params, spec=spec))
+
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, spec: Spec = INHERIT
+    ) -> Stream:
+        """As ``generate``, in pieces. One stream at a time: a new one ends the old."""
+        generator = self._llm.generator
+        ids = generator.ids(prompt)
+        request = generator.request(self._open(), ids, params or SamplingParams(), spec)
+        return Stream(generator.run(request), request)
+
+    def send(
+        self,
+        content: str,
+        params: SamplingParams | None = None,
+        *,
+        spec: Spec = INHERIT,
+        **variables: Any,
+    ) -> Completion:
+        """Say something, and get the model's answer; both join ``messages``."""
+        return _drain(self.stream_send(content, params, spec=spec, **variables))
+
+    def stream_send(
+        self,
+        content: str,
+        params: SamplingParams | None = None,
+        *,
+        spec: Spec = INHERIT,
+        **variables: Any,
+    ) -> Stream:
+        """As ``send``, in pieces; ``messages`` grows when the answer is complete."""
+        turn: list[Message] = [*self.messages, {"role": "user", "content": content}]
+        llm = self._llm
+        ids = chat_ids(llm.tokenizer, llm.chat_template, turn, **variables)
+        request = llm.generator.request(self._open(), ids, params or SamplingParams(), spec)
+        return Stream(self._answered(request, turn), request)
+
+    def _answered(self, request: Request, turn: list[Message]) -> Iterator[Piece]:
+        text = ""
+        for piece in self._llm.generator.run(request):
+            text += piece.text
+            yield piece
+        self.messages = [*turn, {"role": "assistant", "content": text}]
+
+    def _open(self) -> Sequence:
+        if self._sequence is None:
+            raise OptionError("this session is closed: open another one")
+        return self._sequence
+
+    def close(self) -> None:
+        """Give the sequence back; a second call changes nothing."""
+        if self._sequence is not None:
+            self._llm.target.close_sequence(self._sequence)
+            self._sequence = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write messages, ids and the cached keys and values to a file.
+
+        The file is complete or not there; a session loaded from it goes on bit for bit.
+        """
+        sequence = self._open()
+        llm = self._llm
+        header = {
+            "format": FORMAT,
+            "fingerprint": fingerprint(llm.gguf),
+            "numerics": llm.target.numerics,
+            "messages": self.messages,
+            "cache_len": sequence.cursor.cache_len,
+        }
+        arrays = {
+            "header": np.frombuffer(json.dumps(header).encode(), np.uint8),
+            "tokens": sequence.history[: sequence.cursor.cache_len],
+            **llm.target.export_state(sequence),
+        }
+        target = Path(path)
+        partial = target.with_name(f"{target.name}.{os.getpid()}.part")
+        try:
+            with partial.open("wb") as file:
+                np.savez(file, **arrays)
+            os.replace(partial, target)
+        finally:
+            with suppress(FileNotFoundError):
+                partial.unlink()
+
+    @classmethod
+    def load(cls, llm: LLM, path: str | os.PathLike[str]) -> Session:
+        """Read a session that was saved with the same model, KV type and device.
+
+        Raises:
+            FormatError: the file is no saved session.
+            MismatchError: it was saved with another model, device or KV type, or is too long.
+        """
+        saved = _read(Path(path))
+        expected = {"fingerprint": fingerprint(llm.gguf), "numerics": llm.target.numerics}
+        for key, value in expected.items():
+            if saved.header.get(key) != value:
+                raise MismatchError(
+                    f"{path}: {key} {saved.header.get(key)!r}, expected {value!r} of "
+                    f"{llm.path}: load the model, device and KV type that it was saved with"
+                )
+        if len(saved.tokens) >= llm.context:
+            raise MismatchError(
+                f"{path}: {len(saved.tokens)} tokens, and the context is {llm.context}: load the "
+                "model with a larger context"
+            )
+        session = cls(llm)
+        try:
+            sequence = session._open()
+            sequence.history[: len(saved.tokens)] = saved.tokens
+            llm.target.import_state(sequence, len(saved.tokens), saved.arrays)
+            session.messages = saved.header["messages"]
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    header: dict[str, Any]
+    tokens: np.ndarray
+    arrays: dict[str, np.ndarray]
+
+
+def _read(path: Path) -> _Saved:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = json.loads(arrays.pop("header").tobytes())
+        tokens = arrays.pop("tokens")
+        if header["format"] != FORMAT or tokens.shape != (header["cache_len"],):
+            raise ValueError(f"format {header['format']}, {tokens.shape} tokens")
+    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+        raise FormatError(
+            f"{path}: no session that this version can read ({error}): expected a file that "
+            "Session.save wrote"
+        ) from None
+    return _Saved(header, tokens, arrays)
+
+
+def fingerprint(gguf: GGUFFile) -> str:
+    """A hash of the tensor directory and a sample of every tensor's bytes."""
+    digest = hashlib.sha256()
+    for name, tensor in gguf.tensors.items():
+        digest.update(f"{name} {tensor.shape} {tensor.type.name}\n".encode())
+        raw = tensor.raw.reshape(-1)
+        digest.update(raw[:SAMPLE_BYTES].tobytes())
+        digest.update(raw[-SAMPLE_BYTES:].tobytes())
+    return digest.hexdigest()
+
+
+def _drain(stream: Stream) -> Completion:
+    for _ in stream:
+        pass
+    assert stream.completion is not None
+    return stream.completion

@@ -1,0 +1,71 @@
+"""Prompt lookup: propose what followed the last n ids when they stood in the sequence before."""
+
+from __future__ import annotations
+
+from specrt._ext.ngram_index import NgramIndex
+from specrt.options import MAX_DRAFT
+from specrt.state.messages import NO_DRAFT, Draft, DraftContext, Kept, Tap
+from specrt.state.sequence import Sequence
+
+
+class NgramSpeculator:
+    """Copies the continuation of the newest earlier occurrence, longest n-gram first.
+
+    It needs nothing of the target, and no weights. The index belongs to the sequence. The gate p
+    raises the least order to ``min_order + round((max_order - min_order) * p)``: an n-gram has no
+    probability of its own, hence its drafts carry no confidences.
+
+    Args:
+        min_order: the shortest n-gram that counts as a hit.
+        max_order: the longest that is tried.
+    """
+
+    name = "ngram"
+    max_draft = MAX_DRAFT
+    default_pmin = 0.0
+    taps: frozenset[Tap] = frozenset()
+    can_arm_after_prefix_reuse = True
+    wants_prompt = True
+
+    def __init__(self, min_order: int = 2, max_order: int = 8) -> None:
+        self.min_order = min_order
+        self.max_order = max_order
+
+    def propose(self, contexts: list[DraftContext]) -> list[Draft]:
+        """One draft per context; empty where no n-gram of the least order is known."""
+        return [self._propose(context) for context in contexts]
+
+    def commit(self, kept: list[Kept]) -> None:
+        """Index the rows; what they leave out, the next ``propose`` reads from the history."""
+        for rows in kept:
+            index = self._index(rows.sequence)
+            if rows.start_pos <= len(index):
+                tokens = rows.tokens
+                if rows.next_token is not None:
+                    tokens = [*tokens, rows.next_token]
+                index.commit(rows.start_pos, tokens)
+
+    def reset(self, sequence: Sequence) -> None:
+        """Follow the sequence back to its cursor."""
+        index = sequence.drafter_states.get(self)
+        if index is not None:
+            index.rewind(min(len(index), sequence.cursor.num_tokens))
+
+    def least_order(self, pmin: float) -> int:
+        """The shortest n-gram that counts at this gate."""
+        return self.min_order + round((self.max_order - self.min_order) * pmin)
+
+    def _propose(self, context: DraftContext) -> Draft:
+        sequence = context.sequence
+        index = self._index(sequence)
+        index.follow(sequence.cursor.num_tokens)
+        least = self.least_order(context.pmin) if context.pmin else self.min_order
+        tokens = index.propose(context.num_draft, least)
+        return Draft(tokens, [], self.name) if tokens else NO_DRAFT
+
+    def _index(self, sequence: Sequence) -> NgramIndex:
+        index = sequence.drafter_states.get(self)
+        if index is None:
+            index = NgramIndex(sequence.history, self.min_order, self.max_order)
+            sequence.drafter_states[self] = index
+        return index

@@ -1,0 +1,115 @@
+"""A sequence being generated: how it draws, where it ends, who drafts for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from specrt._ext.sampler import Sampler
+from specrt.options import MAX_DRAFT, SamplingParams
+from specrt.speculative.accept import Boundary
+from specrt.speculative.speculator import Speculator
+from specrt.state.messages import Array, TokenLogprob
+from specrt.state.sequence import Sequence
+from specrt.stats import Stats
+
+
+class Policy(Protocol):
+    """How many tokens to draft."""
+
+    def num_draft(self, max_draft: int) -> int:
+        """K for the next step, 0 for a plain one."""
+
+    def observe(
+        self,
+        num_proposed: int,
+        num_matched: int,
+        draft_seconds: float,
+        verify_seconds: float,
+        other_seconds: float,
+    ) -> None:
+        """Hear what the step cost and gained."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """What the runtime steps.
+
+    Args:
+        sequence: the target's.
+        params: how tokens are drawn.
+        sampler: draws from logits where argmax ids do not decide.
+        boundary: where it ends.
+        speculator: who drafts, None for plain decoding; a failing one is parked.
+        policy: how many tokens to draft.
+        max_draft: the most tokens of a draft.
+        pmin: the gate of drafts.
+        stats: what happened.
+        logprobs: one per emitted id.
+    """
+
+    sequence: Sequence
+    params: SamplingParams
+    sampler: Sampler
+    boundary: Boundary
+    speculator: Speculator | None
+    policy: Policy
+    max_draft: int = MAX_DRAFT
+    pmin: float = 0.0
+    stats: Stats = field(default_factory=Stats)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+
+    @property
+    def needs_logits(self) -> bool:
+        """True if argmax ids do not decide everything about the next window."""
+        return (
+            not self.params.greedy
+            or self.params.logprobs is not None
+            or self.suppresses_ends(self.sequence.cursor.num_tokens)
+        )
+
+    def suppresses_ends(self, position: int) -> bool:
+        """True if no end id may be drawn at ``position``, since the output is too short."""
+        return position < self.sequence.prompt_len + self.params.min_tokens
+
+    def drawer(self, ids: Array, logits: Array | None) -> WindowDrawer:
+        """Draws from the rows of this request's window."""
+        return WindowDrawer(self, ids.tolist(), logits)
+
+    def park_speculator(self, error: Exception) -> None:
+        """Go on without the speculator, which failed."""
+        if self.speculator is not None:
+            self.stats.declined.append(f"{self.speculator.name}: failed: {error!r}")
+        self.speculator = None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowDrawer:
+    """Draws from one window: argmax ids where they decide, else the sampler over logits rows."""
+
+    request: Request
+    ids: list[int]
+    logits: Array | None
+
+    def token(self, row: int, position: int) -> int:
+        """The id at ``position``; the history before it is in place."""
+        request = self.request
+        suppress_ends = request.suppresses_ends(position)
+        if request.params.greedy and not suppress_ends:
+            return self.ids[row]
+        assert self.logits is not None
+        sequence = request.sequence
+        return request.sampler.draw(
+            self.logits[row],
+            sequence.history[:position],
+            sequence.prompt_len,
+            position,
+            suppress_ends,
+        )
+
+    def logprob(self, row: int, token: int) -> TokenLogprob | None:
+        """Its log probability, None if not asked for."""
+        if self.request.params.logprobs is None:
+            return None
+        assert self.logits is not None
+        return self.request.sampler.logprobs(self.logits[row], token, self.request.params.logprobs)

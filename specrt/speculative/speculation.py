@@ -1,0 +1,82 @@
+"""From speculation options to who drafts, with which gate and under which policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from specrt.options import SpecOptions
+from specrt.speculative.draft_head import DraftHead
+from specrt.speculative.governor import FixedPolicy, Governor
+from specrt.speculative.registry import Registry
+from specrt.speculative.request import Policy
+from specrt.speculative.speculator import Speculator
+from specrt.speculative.target import Target
+from specrt.state.messages import Declined
+
+DEFAULT_NUM_DRAFT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Options with nothing left open.
+
+    Args:
+        speculator: who drafts, None for plain decoding.
+        declined: who could not serve, and why.
+        num_draft: the most tokens of a draft.
+        pmin: the gate.
+        policy: makes a request's policy.
+    """
+
+    speculator: Speculator | None
+    declined: list[Declined]
+    num_draft: int
+    pmin: float
+    policy: Callable[[], Policy]
+
+
+class Speculation:
+    """Resolves options against one target, once for equal options.
+
+    Args:
+        target: the model.
+        registry: the known speculators.
+        draft_head: attached drafter weights.
+    """
+
+    def __init__(
+        self, target: Target, registry: Registry, draft_head: DraftHead | None = None
+    ) -> None:
+        self._target = target
+        self._registry = registry
+        self._draft_head = draft_head
+        self._resolved: dict[SpecOptions, Resolved] = {}
+
+    def resolve(self, options: SpecOptions) -> Resolved:
+        """Who drafts under these options.
+
+        ``num_draft`` is the option's, else the target's preference, else one less than the draft
+        head's block, else 8. ``pmin`` is the option's, else the speculator's own.
+
+        Raises:
+            OptionError: an unknown speculator.
+        """
+        if options not in self._resolved:
+            self._resolved[options] = self._resolve(options)
+        return self._resolved[options]
+
+    def _resolve(self, options: SpecOptions) -> Resolved:
+        speculator, declined = self._registry.resolve(options, self._target, self._draft_head)
+        num_draft = options.num_draft or self._target.preferred_num_draft
+        if num_draft is None and self._draft_head is not None:
+            num_draft = self._draft_head.block_size - 1
+        num_draft = num_draft or DEFAULT_NUM_DRAFT
+        pmin = options.pmin
+        if pmin is None:
+            pmin = speculator.default_pmin if speculator else 0.0
+
+        # The policies of one resolved speculator share what steps were measured to cost.
+        policy = Governor().policy if options.governor else partial(FixedPolicy, num_draft)
+        return Resolved(speculator, declined, num_draft, pmin, policy)

@@ -1,0 +1,45 @@
+"""Layer 1: the model whose distribution is emitted. It knows nothing of drafting."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Protocol
+
+from specrt.state.messages import Kept, Tap, Verification, Window
+from specrt.state.sequence import Cursor, Sequence
+
+
+class Target(Protocol):
+    """A forward over flat rows, with a logits row and the requested taps per row."""
+
+    vocab_size: int
+    context: int
+    max_sequences: int
+    preferred_num_draft: int | None
+    taps: frozenset[Tap]
+
+    def open_sequence(self) -> Sequence:
+        """A new, empty sequence in a free slot.
+
+        Raises:
+            ContextError: all slots are in use.
+        """
+
+    def close_sequence(self, sequence: Sequence) -> None:
+        """Give its slot back."""
+
+    def prefill(
+        self, sequence: Sequence, tokens: list[int], taps: Collection[Tap] = ()
+    ) -> Iterator[Kept]:
+        """Feed ``tokens`` at ``cache_len``, chunk by chunk; each chunk moves the cursor."""
+
+    def verify(
+        self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False
+    ) -> Verification:
+        """Forward all windows in one call; no cursor moves."""
+
+    def rollback(self, sequence: Sequence, num_kept: int) -> Cursor:
+        """The cursor after the last verify if its first ``num_kept`` rows are kept."""
+
+    def rewind(self, sequence: Sequence, num_tokens: int) -> int:
+        """Go back to ``num_tokens`` consumed tokens, or as near below as the state allows."""

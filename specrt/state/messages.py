@@ -1,0 +1,152 @@
+"""The plain messages of one step: models and speculators know these, and not each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from specrt.state.sequence import Sequence
+
+Array = Any
+
+FinishReason = Literal["stop", "length"]
+"""An end token, stop id or stop string; or max_tokens or the end of the context."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Tap:
+    """A named inner row of the target: ``residual_entering`` a layer, or ``final_hidden``."""
+
+    name: str
+    layer: int = -1
+
+
+FINAL_HIDDEN = Tap("final_hidden")
+
+
+def residual_entering(layer: int) -> Tap:
+    """The residual entering that layer; the number of layers means after the last one."""
+    return Tap("residual_entering", layer)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What one verify forwards for one sequence: ``tokens`` = [last_token, d1 .. dK]."""
+
+    sequence: Sequence
+    tokens: list[int]
+    start_pos: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a verify computed, flat over the rows of all windows.
+
+    Args:
+        ids: [T] int32, the argmax of each row's logits (ties to the lowest id).
+        row_offsets: the rows of window b are ``row_offsets[b] : row_offsets[b + 1]``.
+        logits: [T, V] float32, or None if not asked for.
+        taps: [T, F] float32 per tap asked for.
+
+    The arrays are the target's own buffers: the next verify overwrites them.
+    """
+
+    ids: Array
+    row_offsets: list[int]
+    logits: Array | None
+    taps: dict[Tap, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class DraftContext:
+    """What a speculator may look at to propose for one sequence.
+
+    Args:
+        sequence: its history ends with the last token, which is not yet fed.
+        num_draft: the most ids that may be proposed (>= 1).
+        pmin: the draft is cut before the first token less likely than this; None means the
+            speculator's own default (in a chain: each member's).
+    """
+
+    sequence: Sequence
+    num_draft: int
+    pmin: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Proposed ids, at most ``num_draft``; empty means a plain step.
+
+    Args:
+        tokens: the ids d1 .. dK.
+        confidences: the drafter's own probability of each id, or empty if it has none.
+        source: the name of the speculator that proposed them.
+    """
+
+    tokens: list[int]
+    confidences: list[float]
+    source: str
+
+
+NO_DRAFT = Draft([], [], "")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Log probability of an emitted token and of the likeliest ones, from the raw logits."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """What one sequence gains in a step: m accepted draft tokens and the next token.
+
+    A boundary may cut the run; then its last token takes the place of the next token.
+
+    Args:
+        tokens: the m + 1 emitted ids; as many rows are kept.
+        logprobs: one per emitted id, empty if not asked for.
+        finish_reason: None while the sequence goes on.
+        text_len: bytes of the sequence's text, without a stop string.
+    """
+
+    tokens: list[int]
+    logprobs: list[TokenLogprob]
+    finish_reason: FinishReason | None
+    text_len: int
+
+    @property
+    def num_accepted(self) -> int:
+        """m."""
+        return len(self.tokens) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Rows that the target kept, in prefill or after a step, as a speculator hears of them.
+
+    Args:
+        sequence: whose rows.
+        start_pos: the position of row 0.
+        tokens: the ids fed in those rows, one per row.
+        next_token: the id that follows the last row, if it is known.
+        taps: [rows, F] float32 per tap that the speculator asked for.
+    """
+
+    sequence: Sequence
+    start_pos: int
+    tokens: list[int]
+    next_token: int | None
+    taps: dict[Tap, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """Why a speculator cannot serve this target; shown to the user."""
+
+    name: str
+    reason: str

@@ -1,0 +1,126 @@
+"""What a request did: counts, and milliseconds by phase."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+Origin = Literal["accepted", "corrected", "bonus", "plain"]
+"""Where an emitted token came from; plain is the next token of a step without a draft."""
+
+
+@dataclass(slots=True)
+class Phases:
+    """Milliseconds spent in each phase; a step without a draft counts as plain, not as verify."""
+
+    prefill: float = 0.0
+    catch_up: float = 0.0
+    draft: float = 0.0
+    verify: float = 0.0
+    accept: float = 0.0
+    rollback: float = 0.0
+    commit: float = 0.0
+    plain: float = 0.0
+
+    def add(self, phase: str, milliseconds: float) -> None:
+        """Count time for a phase of that name."""
+        setattr(self, phase, getattr(self, phase) + milliseconds)
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Count the time of a with block."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(phase, (time.perf_counter() - start) * 1e3)
+
+    @property
+    def total(self) -> float:
+        """The sum."""
+        return sum(getattr(self, f.name) for f in fields(self))
+
+
+@dataclass(slots=True)
+class Stats:
+    """Statistics of one completion.
+
+    Args:
+        speculator: the active one's name, or None.
+        declined: why others did not serve, as "name: reason".
+        prompt_tokens: ids of the prompt.
+        cached_tokens: of them, those that a session had consumed before.
+        emitted: ids generated.
+        steps: forwards of the target after prefill.
+        draft_steps: of them, those that verified a draft.
+        num_drafted: sum of K.
+        num_accepted: sum of m.
+        drafted_at: how often a draft reached position k (index 0 is d1).
+        accepted_at: how often the token at position k was accepted.
+        origins: of every emitted token.
+        time_to_first_token: milliseconds.
+        phases: milliseconds by phase.
+        num_draft_counts: how many steps verified K draft tokens, by K.
+        seed: that the draws used, None if greedy.
+    """
+
+    speculator: str | None = None
+    declined: list[str] = field(default_factory=list)
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    emitted: int = 0
+    steps: int = 0
+    draft_steps: int = 0
+    num_drafted: int = 0
+    num_accepted: int = 0
+    drafted_at: list[int] = field(default_factory=list)
+    accepted_at: list[int] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
+    time_to_first_token: float | None = None
+    phases: Phases = field(default_factory=Phases)
+    num_draft_counts: dict[int, int] = field(default_factory=dict)
+    seed: int | None = None
+
+    def count_step(self, num_draft: int, num_accepted: int) -> None:
+        """Count a step with K = ``num_draft`` of which m = ``num_accepted`` landed."""
+        self.steps += 1
+        self.num_draft_counts[num_draft] = self.num_draft_counts.get(num_draft, 0) + 1
+        self.emitted += num_accepted + 1
+        self.origins += ["accepted"] * num_accepted
+        if not num_draft:
+            self.origins.append("plain")
+            return
+        self.origins.append("corrected" if num_accepted < num_draft else "bonus")
+        self.draft_steps += 1
+        self.num_drafted += num_draft
+        self.num_accepted += num_accepted
+        short = num_draft - len(self.drafted_at)
+        self.drafted_at += [0] * short
+        self.accepted_at += [0] * short
+        for k in range(num_draft):
+            self.drafted_at[k] += 1
+        for k in range(num_accepted):
+            self.accepted_at[k] += 1
+
+    @property
+    def acceptance_rate(self) -> float:
+        """sum m / sum K, 0 without drafts."""
+        return self.num_accepted / self.num_drafted if self.num_drafted else 0.0
+
+    @property
+    def acceptance_length(self) -> float:
+        """Mean of m + 1 over the steps that verified a draft, 1 without any."""
+        return 1 + self.num_accepted / self.draft_steps if self.draft_steps else 1.0
+
+    @property
+    def decode_ms(self) -> float:
+        """Milliseconds after prefill."""
+        return self.phases.total - self.phases.prefill - self.phases.catch_up
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Emitted ids per second of decoding."""
+        return 1e3 * self.emitted / self.decode_ms if self.decode_ms > 0 else 0.0

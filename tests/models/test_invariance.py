@@ -1,0 +1,138 @@
+"""A row's logits are bitwise the same however many rows, sequences and threads run beside it."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from specrt.host import HostOps, available_levels
+from specrt.llm import LLM
+from specrt.options import SpecOptions
+from specrt.gguf.reader import open_gguf
+from specrt.state.messages import Window
+from tests.models_on_disk import GOLDENS, golden_arrays, golden_path, load_golden
+
+COUNT = 300
+NUM_ROWS = (*range(1, 18), 33, 65)
+
+
+def tokens(name: str) -> list[int]:
+    """More tokens than gemma3's ring of 12 + 512 positions holds pages for in one chunk."""
+    own = golden_arrays(name)["tokens"].tolist()
+    return (own * (COUNT // len(own) + 1))[:COUNT]
+
+
+@cache
+def golden(name: str) -> LLM:
+    return load_golden(name, kv_type="f16")
+
+
+def rows_of(llm: LLM, ids: list[int], sizes, prefilled: int = 0) -> np.ndarray:
+    """Logits of ``ids`` behind a prefilled part, in windows of the given sizes."""
+    sequence = llm.target.open_sequence()
+    for _ in llm.target.prefill(sequence, ids[:prefilled]):
+        pass
+    start, rows = prefilled, []
+    for size in sizes:
+        window = Window(sequence, ids[start : start + size], start)
+        rows.append(llm.target.verify([window], logits=True).logits.copy())
+        sequence.cursor = llm.target.rollback(sequence, size)
+        start += size
+    llm.target.close_sequence(sequence)
+    return np.concatenate(rows)
+
+
+@cache
+def one_by_one(name: str) -> np.ndarray:
+    return rows_of(golden(name), tokens(name), [1] * COUNT)
+
+
+@pytest.mark.parametrize("num_rows", NUM_ROWS)
+@pytest.mark.parametrize("name", GOLDENS)
+def test_any_number_of_rows(name, num_rows):
+    start = COUNT - num_rows
+    got = rows_of(golden(name), tokens(name), [num_rows], prefilled=start)
+    np.testing.assert_array_equal(got, one_by_one(name)[start:])
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, COUNT - 1])
+@pytest.mark.parametrize("name", GOLDENS)
+def test_any_prefill_chunk(name, chunk):
+    llm, ids = golden(name), tokens(name)
+    sequence = llm.target.open_sequence()
+    for start in range(0, COUNT - 1, chunk):
+        for _ in llm.target.prefill(sequence, ids[start : min(start + chunk, COUNT - 1)]):
+            pass
+    window = Window(sequence, ids[-1:], COUNT - 1)
+    got = llm.target.verify([window], logits=True).logits.copy()
+    llm.target.close_sequence(sequence)
+    np.testing.assert_array_equal(got, one_by_one(name)[-1:])
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_two_sequences(name):
+    llm, ids = golden(name), tokens(name)
+    target = llm.target
+    long, short = target.open_sequence(), target.open_sequence()
+    for _ in target.prefill(long, ids[:200]):
+        pass
+    for _ in target.prefill(short, ids[:77]):
+        pass
+    windows = [Window(short, ids[77:80], 77), Window(long, ids[200:209], 200)]
+    verification = target.verify(windows, logits=True)
+    expected = np.concatenate([one_by_one(name)[77:80], one_by_one(name)[200:209]])
+    np.testing.assert_array_equal(verification.logits, expected)
+    np.testing.assert_array_equal(verification.ids, expected.argmax(axis=1))
+    assert verification.row_offsets == [0, 3, 12]
+    target.close_sequence(long)
+    target.close_sequence(short)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("level", available_levels())
+@pytest.mark.parametrize("name", GOLDENS)
+def test_any_threads_and_instruction_set(name, level, threads):
+    llm = LLM(
+        open_gguf(golden_path(name)),
+        HostOps(threads, level=level),
+        context=512,
+        kv_type="f16",
+        spec=SpecOptions(type="none"),
+        max_sequences=1,
+    )
+    got = rows_of(llm, tokens(name), [64, 3, 1, 17], prefilled=COUNT - 85)
+    np.testing.assert_array_equal(got, one_by_one(name)[-85:])
+
+
+@pytest.mark.parametrize("name", ["llama-quant", "gemma3"])
+def test_the_per_token_path_runs_no_numpy_arithmetic(name):
+    class Untouchable(np.ndarray):
+        def __array_ufunc__(self, *args, **kwargs):
+            raise AssertionError("a NumPy ufunc over a buffer")
+
+        def __array_function__(self, *args, **kwargs):
+            raise AssertionError("a NumPy function over a buffer")
+
+    class UntouchableOps(HostOps):
+        buffers = 0
+
+        def buffer(self, shape, dtype):
+            self.buffers += 1
+            return super().buffer(shape, dtype).view(Untouchable)
+
+    ops = UntouchableOps(1)
+    llm = LLM(
+        open_gguf(golden_path(name)),
+        ops,
+        context=64,
+        kv_type="f16",
+        spec=SpecOptions(type="none"),
+        max_sequences=1,
+    )
+    assert ops.buffers > 10
+    sequence = llm.target.open_sequence()
+    for _ in llm.target.prefill(sequence, tokens(name)[:20]):
+        pass
+    llm.target.verify([Window(sequence, tokens(name)[20:24], 20)], logits=True)
+    with pytest.raises(AssertionError, match="ufunc"):
+        ops.buffer((3,), np.float32) + 1

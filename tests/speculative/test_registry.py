@@ -1,0 +1,141 @@
+"""Names become speculators; a Medusa-like toy is added from here alone."""
+
+import pytest
+
+from specrt.errors import OptionError
+from specrt.options import SpecOptions
+from specrt.speculative.algorithms.ngram import NgramSpeculator
+from specrt.speculative.chain import ChainSpeculator
+from specrt.speculative.registry import SpeculatorFactory, default_registry
+from specrt.state.messages import FINAL_HIDDEN, Declined, Draft, DraftContext, Kept
+from specrt.state.sequence import Cursor, Sequence
+
+
+class Target:
+    """As much of a target as a factory looks at."""
+
+    taps = frozenset({FINAL_HIDDEN})
+
+
+class Medusa:
+    """One linear guess per offset from the last kept row: here offset i of row h guesses h + i."""
+
+    name = "medusa"
+    max_draft = 3
+    default_pmin = 0.35
+    taps = frozenset({FINAL_HIDDEN})
+    can_arm_after_prefix_reuse = False
+    wants_prompt = False
+
+    def propose(self, contexts: list[DraftContext]) -> list[Draft]:
+        return [self._guess(c.sequence.drafter_states.get(self), c.num_draft) for c in contexts]
+
+    def commit(self, kept: list[Kept]) -> None:
+        for rows in kept:
+            rows.sequence.drafter_states[self] = int(rows.taps[FINAL_HIDDEN][-1])
+
+    def reset(self, sequence: Sequence) -> None:
+        sequence.drafter_states.pop(self, None)
+
+    def _guess(self, row: int | None, num_draft: int) -> Draft:
+        tokens = [] if row is None else [row + i for i in range(num_draft)]
+        return Draft(tokens, [0.5] * len(tokens), self.name)
+
+
+def create_medusa(target, draft_head, options):
+    missing = Medusa.taps - target.taps
+    return Declined("medusa", f"the target has no {missing}") if missing else Medusa()
+
+
+def create_choosy(target, draft_head, options):
+    return draft_head if draft_head == "mine" else Declined("choosy", "not my head")
+
+
+@pytest.fixture
+def registry():
+    made = default_registry()
+    made.register(SpeculatorFactory("medusa", False, create_medusa))
+    return made
+
+
+def resolve(registry, spec, draft_head=None, target=Target):
+    return registry.resolve(SpecOptions.of(spec), target(), draft_head)
+
+
+def test_a_toy_from_a_test_file_proposes_from_the_rows_it_heard(registry):
+    speculator, declined = resolve(registry, "ngram,medusa")
+    sequence = Sequence(0, 20)
+    sequence.history[:2] = [5, 6]
+    sequence.cursor = Cursor(num_tokens=2, cache_len=1)
+    contexts = [DraftContext(sequence, 2)]
+    assert speculator.propose(contexts)[0].tokens == []
+    speculator.commit([Kept(sequence, 0, [5], 6, {FINAL_HIDDEN: [40]})])
+    (draft,) = speculator.propose(contexts)
+    assert (draft.tokens, draft.source, declined) == ([40, 41], "medusa", [])
+    speculator.reset(sequence)
+    assert speculator.propose(contexts)[0].tokens == []
+
+
+def test_what_a_factory_declines_is_told_and_the_others_serve(registry):
+    class Blind(Target):
+        taps = frozenset()
+
+    speculator, declined = resolve(registry, "medusa,ngram", target=Blind)
+    assert isinstance(speculator, NgramSpeculator)
+    assert [d.name for d in declined] == ["medusa"]
+    assert "final_hidden" in declined[0].reason
+    assert resolve(registry, "medusa", target=Blind) == (None, declined)
+
+
+def test_auto_and_none(registry):
+    assert isinstance(resolve(registry, "auto")[0], NgramSpeculator)
+    assert resolve(registry, "none") == (None, [])
+    assert resolve(registry, None) == (None, [])
+
+
+def test_options_reach_the_ngram_orders(registry):
+    speculator, _ = resolve(registry, SpecOptions("ngram", ngram_min=3, ngram_max=5))
+    assert (speculator.min_order, speculator.max_order) == (3, 5)
+
+
+def test_a_list_is_a_chain_in_its_order_and_doubles_count_once(registry):
+    speculator, _ = resolve(registry, "medusa, ngram,medusa")
+    assert isinstance(speculator, ChainSpeculator)
+    assert speculator.name == "medusa,ngram"
+
+
+@pytest.mark.parametrize("spec", ["eagle9", "ngram,eagle9", "auto,ngram", "ngram,none"])
+def test_an_unknown_name_lists_the_known_ones(registry, spec):
+    with pytest.raises(OptionError, match="ngram, medusa, draft-head"):
+        resolve(registry, spec)
+
+
+def test_draft_head_without_one_is_declined_with_the_reason(registry):
+    speculator, declined = resolve(registry, "draft-head")
+    assert speculator is None
+    assert declined[0].name == "draft-head" and "no draft head is attached" in declined[0].reason
+    registry.register(SpeculatorFactory("choosy", True, create_choosy))
+    assert resolve(registry, "choosy")[1][0].name == "choosy"
+    assert isinstance(resolve(registry, "ngram,draft-head")[0], NgramSpeculator)
+
+
+def test_auto_chains_the_algorithm_that_takes_the_attached_head(registry):
+    registry.register(SpeculatorFactory("choosy", True, create_choosy))
+    speculator, declined = resolve(registry, "auto", "other")
+    assert isinstance(speculator, NgramSpeculator)
+    assert declined == [Declined("draft-head", "choosy: not my head")]
+    registry.register(
+        SpeculatorFactory("taker", True, lambda target, head, options: Medusa()),
+    )
+    speculator, declined = resolve(registry, "auto", "other")
+    assert (speculator.name, declined) == ("ngram,medusa", [])
+
+
+@pytest.mark.parametrize("name", ["ngram", "auto", "none", "draft-head", "a,b"])
+def test_a_taken_name_cannot_be_registered(registry, name):
+    with pytest.raises(OptionError, match=r"speculator name"):
+        registry.register(SpeculatorFactory(name, False, create_medusa))
+
+
+def test_registries_share_nothing(registry):
+    assert "medusa" not in default_registry().names

@@ -1,0 +1,328 @@
+"""Faults at every hop, boundaries inside accepted runs, and cases that users of engines report."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from specrt import SamplingParams
+from specrt.errors import ContextError
+from specrt.generate import completion
+from specrt.llm import LLM
+from specrt.speculative.algorithms.ngram import NgramSpeculator
+from tests.fakes import Oracle, ScriptedSpeculator
+from tests.models_on_disk import golden_arrays, load_golden
+from tests.running import make_request, run, same
+
+PARAMS = SamplingParams(max_tokens=40, ignore_eos=True)
+SAMPLED = SamplingParams(
+    max_tokens=40, temperature=1.0, seed=7, repetition_penalty=1.2, logprobs=2, ignore_eos=True
+)
+
+
+@cache
+def llm(name: str = "llama") -> LLM:
+    return load_golden(name, kv_type="f16")
+
+
+def prompt(name: str = "llama", count: int = 30) -> list[int]:
+    return golden_arrays(name)["tokens"].tolist()[:count]
+
+
+@cache
+def plain(params: SamplingParams = PARAMS, name: str = "llama"):
+    return run(llm(name), prompt(name), params)
+
+
+def truth(params: SamplingParams = PARAMS, name: str = "llama") -> list[int]:
+    return prompt(name) + plain(params, name).token_ids
+
+
+def true_drafts(params: SamplingParams = PARAMS, more: tuple[int, ...] = ()) -> ScriptedSpeculator:
+    """Proposes the true continuation, and ``more`` after it."""
+    whole = [*truth(params), *more]
+    return ScriptedSpeculator(lambda c: whole[c.sequence.cursor.num_tokens :][: c.num_draft])
+
+
+class Fault:
+    """Raises in a chosen call of a method, before or after it has run."""
+
+    def __init__(self, function, error: BaseException, call: int, after: bool) -> None:
+        self.function, self.error, self.left, self.after = function, error, call, after
+
+    def __call__(self, *args, **kwargs):
+        self.left -= 1
+        if self.left == 0 and not self.after:
+            raise self.error
+        result = self.function(*args, **kwargs)
+        if self.left == 0:
+            raise self.error
+        return result
+
+
+HOPS = {
+    "how many": lambda request: (request.policy, "num_draft"),
+    "draft": lambda request: (request.speculator, "propose"),
+    "verify": lambda request: (llm().target, "verify"),
+    "accept": lambda request: (request, "drawer"),
+    "text": lambda request: (llm().generator.tokenizer, "token_bytes"),
+    "rollback": lambda request: (llm().target, "rollback"),
+    "commit": lambda request: (request.speculator, "commit"),
+    "account": lambda request: (request.policy, "observe"),
+}
+
+
+@pytest.mark.parametrize("params", [PARAMS, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("injected")], ids=repr)
+@pytest.mark.parametrize("hop", HOPS)
+def test_a_fault_at_any_hop_leaves_the_sequence_as_it_was(hop, error, after, params, monkeypatch):
+    expected = plain(params)
+    oracle = Oracle([truth(params)], llm().target.vocab_size, seed=5)
+
+    class Proxy:
+        """Attributes of slotted objects can be replaced on it."""
+
+        def __init__(self, inner):
+            self.__dict__["inner"] = inner
+
+        def __getattr__(self, name):
+            return getattr(self.__dict__["inner"], name)
+
+        def __setattr__(self, name, value):
+            if name in self.__dict__:
+                self.__dict__[name] = value
+            else:
+                setattr(self.__dict__["inner"], name, value)
+
+    request = make_request(llm(), prompt(), params, ScriptedSpeculator(oracle), 5)
+    request.policy = Proxy(request.policy)
+    runtime = llm().generator.runtime
+    runtime.prefill(request)
+    for _ in range(3):
+        runtime.step([request])
+    before = request.sequence.cursor
+    ids, text = request.sequence.tokens, bytes(request.sequence.text[: before.text_len])
+    stepped = Proxy(request) if hop == "accept" else request
+    owner, method = HOPS[hop](stepped)
+    if hop == "text":
+        boundary = request.boundary
+        request.boundary = replace(
+            boundary, token_bytes=Fault(boundary.token_bytes, error, 2, after)
+        )
+    elif isinstance(owner, Proxy):
+        owner.__dict__[method] = Fault(getattr(owner, method), error, 1, after)
+    else:
+        monkeypatch.setattr(owner, method, Fault(getattr(owner, method), error, 1, after))
+
+    parked = hop in ("draft", "commit") and isinstance(error, RuntimeError)
+    if parked:
+        runtime.step([stepped])
+        assert request.speculator is None
+        assert "injected" in request.stats.declined[0]
+    else:
+        try:
+            runtime.step([stepped])
+            assert hop == "text"  # the second byte string may belong to the next step
+            runtime.step([stepped])
+        except type(error):
+            pass
+        else:
+            pytest.fail("the fault was not raised")
+        if hop != "text":
+            assert request.sequence.cursor == before
+            assert request.sequence.tokens == ids
+            assert bytes(request.sequence.text[: before.text_len]) == text
+    monkeypatch.undo()
+    while request.sequence.cursor.finish_reason is None:
+        runtime.step([request])
+    got = completion(request)
+    llm().target.close_sequence(request.sequence)
+    assert got.token_ids == expected.token_ids
+    assert got.text == expected.text
+    assert got.logprobs == expected.logprobs
+    assert got.finish_reason == expected.finish_reason
+
+
+def test_an_end_token_inside_an_accepted_run_ends_there():
+    expected = plain()
+    for place in range(1, 30, 3):
+        end = expected.token_ids[place]
+        first = expected.token_ids.index(end)
+        params = replace(PARAMS, stop_token_ids=(end,))
+        got = run(llm(), prompt(), params, true_drafts(more=(1, 2, 3)), 8)
+        same(got, run(llm(), prompt(), params))
+        assert got.token_ids == expected.token_ids[: first + 1]
+        assert got.finish_reason == "stop"
+
+
+def test_the_cache_counts_kept_tokens_only_when_a_run_ends():
+    end = plain().token_ids[11]
+    params = replace(PARAMS, stop_token_ids=(end,))
+    request = make_request(llm(), prompt(), params, true_drafts(), 16)
+    for _ in llm().generator.run(request):
+        pass
+    cursor = request.sequence.cursor
+    assert cursor.cache_len == cursor.num_tokens - 1
+    assert cursor.num_tokens == len(prompt()) + plain().token_ids.index(end) + 1
+    llm().target.close_sequence(request.sequence)
+
+
+def test_a_drafted_end_token_that_the_target_does_not_want_is_ignored():
+    end = next(i for i in range(512) if i not in plain().token_ids)
+    params = replace(PARAMS, stop_token_ids=(end,))
+    got = run(llm(), prompt(), params, ScriptedSpeculator(lambda c: [end] * c.num_draft), 4)
+    assert got.token_ids == plain().token_ids
+
+
+@pytest.mark.parametrize("missing", range(1, 15))
+def test_the_end_of_the_context(missing):
+    small = llm_with_context(64)
+    ids = (prompt() * 3)[: 64 - missing]
+    params = SamplingParams(ignore_eos=True)
+    expected = run(small, ids, params)
+    whole = ids + expected.token_ids
+    drafts = ScriptedSpeculator(
+        lambda c: (whole[c.sequence.cursor.num_tokens :] + [1] * 16)[: c.num_draft]
+    )
+    got = run(small, ids, params, drafts, 16)
+    same(got, expected)
+    assert len(got.token_ids) == missing
+    assert got.finish_reason == "length"
+
+
+@cache
+def llm_with_context(context: int) -> LLM:
+    return load_golden("llama", context=context)
+
+
+def test_a_prompt_that_fills_the_context_is_an_error():
+    with pytest.raises(ContextError, match="context is 64"):
+        llm_with_context(64).generate([1] * 64)
+    assert llm_with_context(64).generate([1] * 63).finish_reason in ("stop", "length")
+
+
+def test_a_sliding_window_keeps_its_keys_when_drafts_are_rejected_at_any_offset():
+    """gemma3's window is 12: reject 16 tokens at every offset modulo the window and the page."""
+    ids = prompt("gemma3", 56)
+    params = replace(PARAMS, max_tokens=80)
+    expected = run(llm("gemma3"), ids, params)
+    wrong = ScriptedSpeculator(lambda c: [(c.sequence.last_token + 1) % 512] * c.num_draft)
+    same(run(llm("gemma3"), ids, params, wrong, 16), expected)
+
+
+def test_rejection_at_a_page_boundary_then_another_sequence():
+    ids = prompt()
+    params = replace(PARAMS, max_tokens=50)
+    expected = run(llm(), ids, params)
+    whole = ids + expected.token_ids
+    oracle = Oracle([whole], 512, seed=3)
+    first = make_request(llm(), ids, params, ScriptedSpeculator(oracle), 8)
+    second = make_request(llm(), ids, params, ScriptedSpeculator(oracle), 3)
+    runtime = llm().generator.runtime
+    for request in (first, second):
+        runtime.prefill(request)
+    running = [first, second]
+    while running:
+        runtime.step(running)
+        running = [r for r in running if r.sequence.cursor.finish_reason is None]
+    for request in (first, second):
+        same(completion(request), expected)
+        llm().target.close_sequence(request.sequence)
+
+
+def test_a_drafter_that_proposes_nothing_at_random_steps():
+    random = np.random.default_rng(1)
+    whole = truth(SAMPLED)
+    drafts = ScriptedSpeculator(
+        lambda c: whole[c.sequence.cursor.num_tokens :][: c.num_draft * random.integers(0, 2)]
+    )
+    same(run(llm(), prompt(), SAMPLED, drafts, 6), plain(SAMPLED))
+
+
+@pytest.mark.parametrize("bad", [[-1], [512], [2**31], [3, 10**6]])
+def test_impossible_draft_ids_are_no_draft(bad):
+    got = run(llm(), prompt(), PARAMS, ScriptedSpeculator(lambda c: bad), 4)
+    same(got, plain())
+
+
+def test_a_draft_longer_than_asked_is_cut():
+    whole = truth()
+    drafts = ScriptedSpeculator(lambda c: whole[c.sequence.cursor.num_tokens :])
+    got = run(llm(), prompt(), PARAMS, drafts, 3)
+    same(got, plain())
+    assert max(got.stats.num_draft_counts) == 3
+
+
+def test_the_speculator_hears_every_position_once():
+    drafts = true_drafts()
+    run(llm(), prompt(), PARAMS, drafts, 5)
+    fed = [token for kept in drafts.kept for token in kept.tokens]
+    positions = [kept.start_pos + i for kept in drafts.kept for i in range(len(kept.tokens))]
+    assert positions == list(range(len(fed)))
+    assert fed == truth()[: len(fed)]
+    for kept, following in zip(drafts.kept, drafts.kept[1:], strict=False):
+        assert kept.next_token == following.tokens[0]
+
+
+def test_the_taps_of_kept_rows_are_those_of_plain_rows():
+    from specrt.state.messages import residual_entering
+
+    tap = residual_entering(2)
+    heard = []
+
+    class Listening(ScriptedSpeculator):
+        def commit(self, kept):
+            heard.extend((k.start_pos, k.taps[tap].copy()) for k in kept)
+
+    def rows(script, num_draft):
+        heard.clear()
+        run(llm(), prompt(), PARAMS, Listening(script, frozenset({tap})), num_draft)
+        return np.concatenate([rows for _, rows in sorted(heard, key=lambda item: item[0])])
+
+    expected = rows(lambda c: [], 1)
+    got = rows(Oracle([truth()], 512, seed=2), 6)
+    np.testing.assert_array_equal(got, expected[: len(got)])
+
+
+def test_requests_a_b_a():
+    first = llm().generate(prompt(), PARAMS, spec="ngram")
+    llm().generate(prompt(count=12), PARAMS, spec="ngram")
+    third = llm().generate(prompt(), PARAMS, spec="ngram")
+    same(third, first)
+
+
+def test_a_batch_equals_its_members_alone():
+    from specrt import SpecOptions
+
+    spec = SpecOptions(type="ngram", governor=False)
+    prompts = [prompt(count=n) for n in (30, 5, 17, 22, 9, 30)]
+    params = [replace(SAMPLED, seed=n, max_tokens=20 + n) for n in range(6)]
+    alone = [llm().generate(ids, p, spec=spec) for ids, p in zip(prompts, params, strict=True)]
+    together = llm().generate(prompts, params, spec=spec)
+    for got, expected in zip(together, alone, strict=True):
+        same(got, expected)
+        assert got.stats.num_drafted == expected.stats.num_drafted
+        assert got.stats.num_accepted == expected.stats.num_accepted
+
+
+def test_ngram_over_turns_and_a_rewind_in_the_same_slot():
+    with llm().session() as session:
+        ids = prompt() * 3
+        for turn in (ids, ids + [5, 6, 7], ids[:40], ids[:40] + ids):
+            got = session.generate(turn, SAMPLED, spec="ngram")
+            expected = llm().generate(turn, SAMPLED, spec="none")
+            assert got.token_ids == expected.token_ids
+            assert got.logprobs == expected.logprobs
+
+
+def test_min_tokens_holds_the_end_back():
+    end = plain().token_ids[0]
+    params = replace(PARAMS, stop_token_ids=(end,), min_tokens=10)
+    expected = run(llm(), prompt(), params)
+    assert len(expected.token_ids) >= 10
+    assert end not in expected.token_ids[:10]
+    same(run(llm(), prompt(), params, NgramSpeculator(), 8), expected)
+    oracle = Oracle([prompt() + expected.token_ids], 512, seed=1)
+    same(run(llm(), prompt(), params, ScriptedSpeculator(oracle), 8), expected)

@@ -1,0 +1,109 @@
+"""The law: with speculation on, ids, text, finish reason, counts and logprobs are bitwise plain's.
+
+A cell of the matrix counts only if its windows held m = 0, m = K and, for K > 1, a partial m; the
+true continuation is mixed into every drafter's proposals for a seeded number of rows.
+"""
+
+from functools import cache
+
+import pytest
+
+from specrt import SamplingParams
+from specrt.speculative.algorithms.ngram import NgramSpeculator
+from tests.fakes import Oracle, ScriptedSpeculator
+from tests.models_on_disk import GOLDENS, bench_prompts, golden_arrays, load_golden, real_model
+from tests.running import Histogram, run, same
+
+SETTINGS = {
+    "greedy": SamplingParams(logprobs=2),
+    "warm": SamplingParams(temperature=0.8, seed=1, logprobs=0),
+    "nucleus": SamplingParams(temperature=1.0, top_p=0.9, top_k=50, seed=2),
+    "hot": SamplingParams(temperature=1.5, min_p=0.02, seed=3, logit_bias={5: 2.0}),
+    "penalties": SamplingParams(
+        temperature=0.7,
+        repetition_penalty=1.3,
+        presence_penalty=0.4,
+        frequency_penalty=0.2,
+        seed=4,
+        logprobs=3,
+    ),
+    "greedy penalties": SamplingParams(repetition_penalty=1.2, frequency_penalty=0.1),
+}
+NUM_DRAFTS = (1, 3, 8, 16, 64)
+
+
+def with_tokens(params: SamplingParams, max_tokens: int) -> SamplingParams:
+    from dataclasses import replace
+
+    return replace(params, max_tokens=max_tokens, ignore_eos=True)
+
+
+@cache
+def golden(name: str):
+    return load_golden(name, kv_type="f16")
+
+
+@cache
+def plain_golden(name: str, setting: str):
+    prompt = golden_arrays(name)["tokens"].tolist()[:23]
+    return run(golden(name), prompt, with_tokens(SETTINGS[setting], 150))
+
+
+def tokens_for(num_draft: int) -> int:
+    """Enough tokens for windows of every outcome."""
+    return min(150, 30 + 12 * num_draft)
+
+
+@pytest.mark.parametrize("num_draft", NUM_DRAFTS)
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("drafter", ["scripted", "ngram"])
+@pytest.mark.parametrize("name", GOLDENS)
+def test_golden_models(name, drafter, setting, num_draft):
+    llm = golden(name)
+    whole = plain_golden(name, setting)
+    seen = Histogram()
+    for seed in range(20):
+        count = tokens_for(num_draft)
+        params = with_tokens(SETTINGS[setting], count)
+        plain = run(llm, whole.prompt_token_ids, params)
+        assert plain.token_ids == whole.token_ids[:count]
+        truth = whole.prompt_token_ids + whole.token_ids
+        got = run(
+            llm,
+            whole.prompt_token_ids,
+            params,
+            speculator(drafter, truth, llm.target.vocab_size, seed),
+            num_draft,
+            seen,
+        )
+        same(got, plain)
+        if seen.none and seen.full and (seen.partial or num_draft == 1):
+            return
+    pytest.fail(f"the windows never covered every outcome: {seen}")
+
+
+def speculator(drafter: str, truth: list[int], vocab_size: int, seed: int) -> ScriptedSpeculator:
+    if drafter == "scripted":
+        return ScriptedSpeculator(Oracle([truth], vocab_size, seed))
+    ngram = NgramSpeculator()
+    inner = Oracle([truth], vocab_size, seed, lambda context: ngram.propose([context])[0].tokens)
+    mixed = ScriptedSpeculator(inner)
+    mixed.commit, mixed.reset = ngram.commit, ngram.reset
+    return mixed
+
+
+@pytest.mark.real_model
+@pytest.mark.parametrize("setting", ["greedy", "warm", "penalties"])
+def test_smollm2_over_the_prompts(setting):
+    import specrt
+
+    llm = specrt.load(real_model("smollm2-135m"), spec="none", verbose=False)
+    params = with_tokens(SETTINGS[setting], 48)
+    drafted = 0
+    for prompt in bench_prompts():
+        plain = llm.chat(prompt["messages"], params)
+        for spec in ("ngram", specrt.SpecOptions(type="ngram", num_draft=64, governor=False)):
+            got = llm.chat(prompt["messages"], params, spec=spec)
+            same(got, plain)
+            drafted += got.stats.num_drafted
+    assert drafted > 100
