@@ -31,7 +31,10 @@ static inline v16f v16f_div(v16f a, v16f b) { SIMD_MAP(v16f, a.v[i] / b.v[i]); }
 static inline v16f v16f_sqrt(v16f a) { SIMD_MAP(v16f, sqrtf(a.v[i])); }
 static inline v16f v16f_max(v16f a, v16f b) { SIMD_MAP(v16f, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
 static inline v16f v16f_min(v16f a, v16f b) { SIMD_MAP(v16f, a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
-static inline v16f v16f_fma(v16f a, v16f b, v16f c) { SIMD_MAP(v16f, fmaf(a.v[i], b.v[i], c.v[i])); }
+static inline v16f v16f_fma(v16f a, v16f b, v16f c)
+{
+    SIMD_MAP(v16f, fmaf(a.v[i], b.v[i], c.v[i]));
+}
 static inline v16f v16f_abs(v16f a) { SIMD_MAP(v16f, fabsf(a.v[i])); }
 static inline v16f v16f_copysign(v16f a, v16f s) { SIMD_MAP(v16f, copysignf(a.v[i], s.v[i])); }
 

@@ -1,7 +1,7 @@
 /* One decoder per quant type: a block of one weight row to codes, scales and minima.
  *
- * codes[0 .. block) are bytes without sign, code = byte - offset; a weight is scale * code + minimum.
- * scale and minimum, one per sub-block, go to every LANES-th float, so that sixteen rows interleave.
+ * codes[0 .. block) are bytes without sign: a weight is scale * (byte - offset) + minimum. scale
+ * and minimum, one per sub-block, go to every LANES-th float, so that sixteen rows interleave.
  * Twin: specrt/reference/quant_blocks.py.
  */
 #include "linear.h"
@@ -36,7 +36,8 @@ static inline void nibbles(const uint8_t *qs, int n, uint8_t *codes)
 static inline u8x16 bit_mask(uint32_t bits)
 {
     const u8x16 bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-    const u64x2 spread = {(bits & 255) * 0x0101010101010101u, (bits >> 8 & 255) * 0x0101010101010101u};
+    const uint64_t each = 0x0101010101010101u;
+    const u64x2 spread = {(bits & 255) * each, (bits >> 8 & 255) * each};
     return (u8x16)(((u8x16)spread & bit) == bit);
 }
 
@@ -110,7 +111,8 @@ static void decode_q3_k(const uint8_t *restrict b, uint8_t *restrict codes,
     const uint8_t *hmask = b, *qs = b + 32, *scales = b + 96;
     float d = load_f16(b + 108);
     for (int i = 0; i < 16; i++) {
-        int low = scales[i & 7] >> (i & 8 ? 4 : 0) & 15, high = scales[8 + (i & 3)] >> (i >> 2) * 2 & 3;
+        int low = scales[i & 7] >> (i & 8 ? 4 : 0) & 15;
+        int high = scales[8 + (i & 3)] >> (i >> 2) * 2 & 3;
         scale[LANES * i] = d * (float)((low | high << 4) - 32);
     }
     for (int group = 0; group < 8; group++)
@@ -328,9 +330,9 @@ static void decode_iq3_s(const uint8_t *restrict b, uint8_t *restrict codes,
         scale[LANES * i] = d * (float)(2 * (scales[i / 2] >> 4 * (i & 1) & 15) + 1);
     for (int i = 0; i < 16; i++, codes += 16, qs += 4) {
         uint32_t high = (uint32_t)qh[i / 2] << 8 >> 4 * (i & 1); /* bit 8 first */
-        uint64_t low_half = grid_4(iq3_s_grid, qs[0] | (high & 256), qs[1] | (high >> 1 & 256));
-        uint64_t high_half = grid_4(iq3_s_grid, qs[2] | (high >> 2 & 256), qs[3] | (high >> 3 & 256));
-        signed_codes(low_half, high_half, load_u16(signs + 2 * i), codes);
+        uint64_t a = grid_4(iq3_s_grid, qs[0] | (high & 256), qs[1] | (high >> 1 & 256));
+        uint64_t c = grid_4(iq3_s_grid, qs[2] | (high >> 2 & 256), qs[3] | (high >> 3 & 256));
+        signed_codes(a, c, load_u16(signs + 2 * i), codes);
     }
 }
 

@@ -1,4 +1,4 @@
-/* A tile of sixteen weight rows times T input rows: specrt/reference/linear.py says what it computes.
+/* A tile of sixteen weight rows times T input rows: specrt/reference/linear.py says what it is.
  *
  * Segment by segment the tile is decoded once, into the form that the dots read (column groups of
  * four bytes, or single floats, of sixteen rows side by side), then every input row passes over it
@@ -73,8 +73,9 @@ ALWAYS_INLINE void decode_blocks(const struct tile *t, int first, int count, dec
             decode(row[lane] + b * num_bytes, t->rows + lane * block, t->scale + at + lane,
                    t->minimum + at + lane);
         }
+        uint8_t *codes = t->codes + b * block * LANES;
         for (int column = 0; column < block; column += 16)
-            transpose_16x4(t->rows + column, (size_t)block, t->codes + (b * block + column) * LANES);
+            transpose_16x4(t->rows + column, (size_t)block, codes + column * LANES);
     }
 }
 
@@ -165,7 +166,8 @@ ALWAYS_INLINE void dot_all(const struct tile *t, const struct int8_rows *x, floa
 }
 
 static void dot_segment(const struct tile *t, const struct quant_type *type,
-                        const struct int8_rows *x, float *totals, int num_rows, int first, int count)
+                        const struct int8_rows *x, float *totals, int num_rows, int first,
+                        int count)
 {
     if (type->sub == 16 && type->has_minimum)
         dot_all(t, x, totals, num_rows, first, count, type->offset, 16, 1);
