@@ -47,7 +47,7 @@ def extension(path: str) -> Extension:
         f"specrt._ext.{name}",
         [path, *(sorted(glob(f"{HOST}/*.c")) if name == "host_ops" else [])],
         include_dirs=[HOST, numpy.get_include()],
-        depends=sorted(glob(f"{HOST}/**/*.h", recursive=True)),
+        depends=sorted(glob(f"{HOST}/**/*.[ch]", recursive=True)),
         extra_compile_args=[*FLAGS, "-Wno-unused-function"],
         libraries=["m", "pthread"],
         define_macros=MACROS,

@@ -83,7 +83,8 @@ static inline v16f v16f_exp(v16f x)
     return v16f_select(v16f_isnan(x), x, p);
 }
 
-/* tanh(x), within 2 ulp, odd: x + x z P(z) with z = x x below 0.625, else 1 - 2 / (exp(2 |x|) + 1). */
+/* tanh(x), within 2 ulp, odd: x + x z P(z) with z = x x below 0.625, else
+ * 1 - 2 / (exp(2 |x|) + 1). */
 static inline v16f v16f_tanh(v16f x)
 {
     v16f a = v16f_abs(x);

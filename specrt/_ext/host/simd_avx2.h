@@ -159,8 +159,8 @@ static inline v16i v16i_load_i8(const int8_t *p)
 /* The low byte of each lane. */
 static inline __m128i simd_low_bytes(__m256i x)
 {
-    const __m256i low = _mm256_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
-                                         0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m256i low = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1));
     x = _mm256_shuffle_epi8(x, low);
     return _mm_unpacklo_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
 }
@@ -228,7 +228,7 @@ static inline void transpose_16x4(const void *rows, size_t stride, void *out)
 }
 
 /* Sixteen bytes below 16 become table[byte]. */
-static inline void lookup_16(const int8_t *table, uint8_t *bytes)
+static inline void lookup_16(const uint8_t *table, uint8_t *bytes)
 {
     __m128i values = _mm_loadu_si128((const __m128i *)table);
     __m128i index = _mm_loadu_si128((const __m128i *)bytes);

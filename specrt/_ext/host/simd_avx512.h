@@ -106,10 +106,12 @@ static inline v16i v16i_dot4(v16i acc, const uint8_t *w, int32_t x)
 /* The dword transpose: 16 bytes of each of 16 rows to out[c][row][4 bytes], c < 4. */
 static inline __m512i simd_rows(const char *p, size_t stride)
 {
-    const __m128i *a = (const __m128i *)p, *b = (const __m128i *)(p + 4 * stride);
-    const __m128i *c = (const __m128i *)(p + 8 * stride), *d = (const __m128i *)(p + 12 * stride);
-    __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(a)), _mm_loadu_si128(b), 1);
-    __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(c)), _mm_loadu_si128(d), 1);
+    __m128i a = _mm_loadu_si128((const __m128i *)p);
+    __m128i b = _mm_loadu_si128((const __m128i *)(p + 4 * stride));
+    __m128i c = _mm_loadu_si128((const __m128i *)(p + 8 * stride));
+    __m128i d = _mm_loadu_si128((const __m128i *)(p + 12 * stride));
+    __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1);
+    __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(c), d, 1);
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 static inline void transpose_16x4(const void *rows, size_t stride, void *out)
@@ -126,7 +128,7 @@ static inline void transpose_16x4(const void *rows, size_t stride, void *out)
 }
 
 /* Sixteen bytes below 16 become table[byte]. */
-static inline void lookup_16(const int8_t *table, uint8_t *bytes)
+static inline void lookup_16(const uint8_t *table, uint8_t *bytes)
 {
     __m128i values = _mm_loadu_si128((const __m128i *)table);
     __m128i index = _mm_loadu_si128((const __m128i *)bytes);

@@ -31,7 +31,10 @@ static inline v16f v16f_div(v16f a, v16f b) { SIMD_MAP(v16f, a.v[i] / b.v[i]); }
 static inline v16f v16f_sqrt(v16f a) { SIMD_MAP(v16f, sqrtf(a.v[i])); }
 static inline v16f v16f_max(v16f a, v16f b) { SIMD_MAP(v16f, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
 static inline v16f v16f_min(v16f a, v16f b) { SIMD_MAP(v16f, a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
-static inline v16f v16f_fma(v16f a, v16f b, v16f c) { SIMD_MAP(v16f, fmaf(a.v[i], b.v[i], c.v[i])); }
+static inline v16f v16f_fma(v16f a, v16f b, v16f c)
+{
+    SIMD_MAP(v16f, fmaf(a.v[i], b.v[i], c.v[i]));
+}
 static inline v16f v16f_abs(v16f a) { SIMD_MAP(v16f, fabsf(a.v[i])); }
 static inline v16f v16f_copysign(v16f a, v16f s) { SIMD_MAP(v16f, copysignf(a.v[i], s.v[i])); }
 
@@ -169,8 +172,8 @@ static inline void transpose_16x4(const void *rows, size_t stride, void *out)
 }
 
 /* Sixteen bytes below 16 become table[byte]. */
-static inline void lookup_16(const int8_t *table, uint8_t *bytes)
+static inline void lookup_16(const uint8_t *table, uint8_t *bytes)
 {
     for (int i = 0; i < 16; i++)
-        bytes[i] = (uint8_t)table[bytes[i]];
+        bytes[i] = table[bytes[i]];
 }

@@ -1,7 +1,7 @@
 /* One decoder per quant type: a block of one weight row to codes, scales and minima.
  *
- * codes[0 .. block) are bytes without sign, code = byte - offset; a weight is scale * code + minimum.
- * scale and minimum, one per sub-block, go to every LANES-th float, so that sixteen rows interleave.
+ * codes[0 .. block) are bytes without sign: a weight is scale * (byte - offset) + minimum. scale
+ * and minimum, one per sub-block, go to every LANES-th float, so that sixteen rows interleave.
  * Twin: specrt/reference/quant_blocks.py.
  */
 #include "linear.h"
@@ -15,42 +15,37 @@ static inline uint16_t load_u16(const uint8_t *p) { uint16_t x; memcpy(&x, p, 2)
 static inline uint32_t load_u32(const uint8_t *p) { uint32_t x; memcpy(&x, p, 4); return x; }
 static inline float load_f16(const uint8_t *p) { return f32_from_f16(load_u16(p)); }
 
-/* Sixteen (eight) bytes as GCC's and clang's own vectors: any instruction set, no loop to guess. */
+/* Sixteen bytes as GCC's and clang's own vectors: any instruction set, no loop to guess. What is
+ * stored is read again in pieces of 16 at most, so that the loads are served from the stores. */
 typedef uint8_t u8x16 __attribute__((vector_size(16)));
-typedef uint8_t u8x8 __attribute__((vector_size(8)));
+typedef uint64_t u64x2 __attribute__((vector_size(16)));
+
+static inline u8x16 load_16(const uint8_t *p) { u8x16 x; memcpy(&x, p, 16); return x; }
+static inline void store_16(uint8_t *p, u8x16 x) { memcpy(p, &x, 16); }
 
 /* n bytes, a multiple of 16, to n low nibbles and n high ones behind them. */
 static inline void nibbles(const uint8_t *qs, int n, uint8_t *codes)
 {
     for (int i = 0; i < n; i += 16) {
-        u8x16 both, low, high;
-        memcpy(&both, qs + i, 16);
-        low = both & 15;
-        high = both >> 4;
-        memcpy(codes + i, &low, 16);
-        memcpy(codes + n + i, &high, 16);
+        store_16(codes + i, load_16(qs + i) & 15);
+        store_16(codes + n + i, load_16(qs + i) >> 4);
     }
 }
 
-/* 255 in byte i where bit i is set. */
-static inline u8x8 bit_mask(uint32_t bits)
+/* 255 in byte i where bit i of 16 is set. */
+static inline u8x16 bit_mask(uint32_t bits)
 {
-    const u8x8 bit = {1, 2, 4, 8, 16, 32, 64, 128};
-    uint64_t eight = (bits & 255) * 0x0101010101010101u;
-    u8x8 bytes;
-    memcpy(&bytes, &eight, 8);
-    return (u8x8)((bytes & bit) == bit);
+    const u8x16 bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    const uint64_t each = 0x0101010101010101u;
+    const u64x2 spread = {(bits & 255) * each, (bits >> 8 & 255) * each};
+    return (u8x16)(((u8x16)spread & bit) == bit);
 }
 
-/* The value 16 in code i where bit i of 32 is set. */
-static inline void fifth_bits(uint32_t bits, uint8_t *codes)
+/* 16 nibbles low and 16 high, with the 32 bits as their fifth. */
+static inline void five_bits(const uint8_t *qs, uint32_t bits, uint8_t *codes)
 {
-    for (int i = 0; i < 32; i += 8) {
-        u8x8 eight;
-        memcpy(&eight, codes + i, 8);
-        eight |= bit_mask(bits >> i) & 16;
-        memcpy(codes + i, &eight, 8);
-    }
+    store_16(codes, (load_16(qs) & 15) | (bit_mask(bits) & 16));
+    store_16(codes + 16, (load_16(qs) >> 4) | (bit_mask(bits >> 16) & 16));
 }
 
 static void decode_q4_0(const uint8_t *restrict b, uint8_t *restrict codes,
@@ -74,8 +69,7 @@ static void decode_q5_0(const uint8_t *restrict b, uint8_t *restrict codes,
 {
     (void)minimum;
     *scale = load_f16(b);
-    nibbles(b + 6, 16, codes);
-    fifth_bits(load_u32(b + 2), codes);
+    five_bits(b + 6, load_u32(b + 2), codes);
 }
 
 static void decode_q5_1(const uint8_t *restrict b, uint8_t *restrict codes,
@@ -83,8 +77,7 @@ static void decode_q5_1(const uint8_t *restrict b, uint8_t *restrict codes,
 {
     *scale = load_f16(b);
     *minimum = load_f16(b + 2);
-    nibbles(b + 8, 16, codes);
-    fifth_bits(load_u32(b + 4), codes);
+    five_bits(b + 8, load_u32(b + 4), codes);
 }
 
 static void decode_q8_0(const uint8_t *restrict b, uint8_t *restrict codes,
@@ -118,7 +111,8 @@ static void decode_q3_k(const uint8_t *restrict b, uint8_t *restrict codes,
     const uint8_t *hmask = b, *qs = b + 32, *scales = b + 96;
     float d = load_f16(b + 108);
     for (int i = 0; i < 16; i++) {
-        int low = scales[i & 7] >> (i & 8 ? 4 : 0) & 15, high = scales[8 + (i & 3)] >> (i >> 2) * 2 & 3;
+        int low = scales[i & 7] >> (i & 8 ? 4 : 0) & 15;
+        int high = scales[8 + (i & 3)] >> (i >> 2) * 2 & 3;
         scale[LANES * i] = d * (float)((low | high << 4) - 32);
     }
     for (int group = 0; group < 8; group++)
@@ -152,13 +146,16 @@ static void decode_q4_k(const uint8_t *restrict b, uint8_t *restrict codes,
 static void decode_q5_k(const uint8_t *restrict b, uint8_t *restrict codes,
                         float *restrict scale, float *restrict minimum)
 {
-    const uint8_t *qh = b + 16;
     k_scales(b, scale, minimum);
-    for (int i = 0; i < 4; i++)
-        nibbles(b + 48 + 32 * i, 32, codes + 64 * i);
-    for (int group = 0; group < 8; group++)
-        for (int i = 0; i < 32; i++)
-            codes[32 * group + i] |= (uint8_t)((qh[i] >> group & 1) << 4);
+    for (int i = 0; i < 32; i += 16) {
+        u8x16 high = load_16(b + 16 + i);
+        for (int group = 0; group < 4; group++) {
+            u8x16 qs = load_16(b + 48 + 32 * group + i);
+            store_16(codes + 64 * group + i, (qs & 15) | (high << 4 & 16));
+            store_16(codes + 64 * group + 32 + i, (qs >> 4) | (high << 3 & 16));
+            high >>= 2;
+        }
+    }
 }
 
 static void decode_q6_k(const uint8_t *restrict b, uint8_t *restrict codes,
@@ -168,23 +165,23 @@ static void decode_q6_k(const uint8_t *restrict b, uint8_t *restrict codes,
     float d = load_f16(b + 208);
     for (int i = 0; i < 16; i++)
         scale[LANES * i] = d * (float)(int8_t)b[192 + i];
-    for (int half = 0; half < 2; half++) {
-        const uint8_t *ql = b + 64 * half, *qh = b + 128 + 32 * half;
-        nibbles(ql, 64, codes + 128 * half);
-        for (int group = 0; group < 4; group++)
-            for (int i = 0; i < 32; i++)
-                codes[128 * half + 32 * group + i] |= (uint8_t)((qh[i] >> 2 * group & 3) << 4);
-    }
+    for (int half = 0; half < 2; half++, codes += 128)
+        for (int i = 0; i < 32; i += 16) {
+            u8x16 a = load_16(b + 64 * half + i), c = load_16(b + 64 * half + 32 + i);
+            u8x16 high = load_16(b + 128 + 32 * half + i);
+            store_16(codes + i, (a & 15) | (high << 4 & 48));
+            store_16(codes + 32 + i, (c & 15) | (high << 2 & 48));
+            store_16(codes + 64 + i, (a >> 4) | (high & 48));
+            store_16(codes + 96 + i, (c >> 4) | (high >> 2 & 48));
+        }
 }
 
-/* Codebook values made unsigned by + 128. */
-static inline void table_nibbles(const int8_t *values, const uint8_t *qs, uint8_t *codes)
+/* Codebook values, made unsigned by + 128 in the table. */
+static inline void table_nibbles(const uint8_t *values, const uint8_t *qs, uint8_t *codes)
 {
     nibbles(qs, 16, codes);
     lookup_16(values, codes);
     lookup_16(values, codes + 16);
-    for (int i = 0; i < 32; i++)
-        codes[i] ^= 128;
 }
 
 static void decode_iq4_nl(const uint8_t *restrict b, uint8_t *restrict codes,
@@ -226,19 +223,11 @@ static void decode_mxfp4(const uint8_t *restrict b, uint8_t *restrict codes,
         *scale = 0.0f;
 }
 
-/* Eight codebook values, negated where the sign bit is set, made unsigned by + 128. */
-static inline void signed_codes(const void *low, const void *high, uint32_t signs, uint8_t *codes)
+/* Sixteen codebook values, negated where the sign bit is set, made unsigned by + 128. */
+static inline void signed_codes(uint64_t low, uint64_t high, uint32_t signs, uint8_t *codes)
 {
-    u8x8 values, negate = bit_mask(signs);
-    memcpy(&values, low, 4);
-    memcpy((char *)&values + 4, high, 4);
-    values = (values ^ negate) - negate + 128;
-    memcpy(codes, &values, 8);
-}
-
-static inline void signed_eight(const int8_t *values, uint32_t signs, uint8_t *codes)
-{
-    signed_codes(values, values + 4, signs, codes);
+    u8x16 negate = bit_mask(signs);
+    store_16(codes, ((u8x16)(u64x2){low, high} ^ negate) - negate + 128);
 }
 
 /* Seven sign bits as eight: the eighth makes their number even. */
@@ -248,8 +237,28 @@ static inline uint32_t even_signs(uint32_t bits)
     return bits | (uint32_t)__builtin_parity(bits) << 7;
 }
 
+static inline uint32_t two_even_signs(uint32_t bits)
+{
+    return even_signs(bits) | even_signs(bits >> 7) << 8;
+}
+
+static inline uint64_t grid_8(const int8_t *grid, uint32_t index)
+{
+    uint64_t values;
+    memcpy(&values, grid + 8 * index, 8);
+    return values;
+}
+
+static inline uint64_t grid_4(const int8_t *grid, uint32_t first, uint32_t second)
+{
+    uint32_t a, b;
+    memcpy(&a, grid + 4 * first, 4);
+    memcpy(&b, grid + 4 * second, 4);
+    return a | (uint64_t)b << 32;
+}
+
 static void decode_iq2_xxs(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
+                           float *restrict scale, float *restrict minimum)
 {
     (void)minimum;
     float d = load_f16(b);
@@ -257,66 +266,73 @@ static void decode_iq2_xxs(const uint8_t *restrict b, uint8_t *restrict codes,
         const uint8_t *index = b + 2 + 8 * i;
         uint32_t word = load_u32(index + 4);
         scale[LANES * i] = d * ((float)(word >> 28) + 0.5f) * 0.25f;
-        for (int j = 0; j < 4; j++, codes += 8)
-            signed_eight(iq2_xxs_grid + 8 * index[j], even_signs(word >> 7 * j), codes);
+        for (int j = 0; j < 4; j += 2, codes += 16)
+            signed_codes(grid_8(iq2_xxs_grid, index[j]), grid_8(iq2_xxs_grid, index[j + 1]),
+                         two_even_signs(word >> 7 * j), codes);
     }
 }
 
+/* The sixteen 4-bit scales of IQ2_XS and IQ2_S. */
+static inline void half_steps(const uint8_t *scales, float d, float *scale)
+{
+    for (int i = 0; i < 16; i++)
+        scale[LANES * i] = d * ((float)(scales[i / 2] >> 4 * (i & 1) & 15) + 0.5f) * 0.25f;
+}
+
 static void decode_iq2_xs(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
+                          float *restrict scale, float *restrict minimum)
 {
     (void)minimum;
-    float d = load_f16(b);
-    for (int i = 0; i < 16; i++)
-        scale[LANES * i] = d * ((float)(b[66 + i / 2] >> 4 * (i & 1) & 15) + 0.5f) * 0.25f;
-    for (int i = 0; i < 32; i++, codes += 8) {
-        uint32_t q = load_u16(b + 2 + 2 * i);
-        signed_eight(iq2_xs_grid + 8 * (q & 511), even_signs(q >> 9), codes);
+    half_steps(b + 66, load_f16(b), scale);
+    for (int i = 0; i < 16; i++, codes += 16) {
+        uint32_t q = load_u16(b + 2 + 4 * i), next = load_u16(b + 4 + 4 * i);
+        signed_codes(grid_8(iq2_xs_grid, q & 511), grid_8(iq2_xs_grid, next & 511),
+                     even_signs(q >> 9) | even_signs(next >> 9) << 8, codes);
     }
 }
 
 static void decode_iq2_s(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
+                         float *restrict scale, float *restrict minimum)
 {
     (void)minimum;
-    const uint8_t *qs = b + 2, *signs = b + 34, *qh = b + 66, *scales = b + 74;
-    float d = load_f16(b);
-    for (int i = 0; i < 16; i++)
-        scale[LANES * i] = d * ((float)(scales[i / 2] >> 4 * (i & 1) & 15) + 0.5f) * 0.25f;
-    for (int i = 0; i < 32; i++, codes += 8) {
-        int index = qs[i] | (qh[i / 4] >> 2 * (i & 3) & 3) << 8;
-        signed_eight(iq2_s_grid + 8 * index, signs[i], codes);
+    const uint8_t *qs = b + 2, *signs = b + 34, *qh = b + 66;
+    half_steps(b + 74, load_f16(b), scale);
+    for (int i = 0; i < 16; i++, codes += 16) {
+        uint32_t high = (uint32_t)qh[i / 2] >> 4 * (i & 1);
+        uint32_t first = qs[2 * i] | (high & 3) << 8, second = qs[2 * i + 1] | (high & 12) << 6;
+        signed_codes(grid_8(iq2_s_grid, first), grid_8(iq2_s_grid, second),
+                     load_u16(signs + 2 * i), codes);
     }
 }
 
 static void decode_iq3_xxs(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
+                           float *restrict scale, float *restrict minimum)
 {
     (void)minimum;
+    const uint8_t *qs = b + 2;
     float d = load_f16(b);
     for (int i = 0; i < 8; i++) {
         uint32_t word = load_u32(b + 66 + 4 * i);
         scale[LANES * i] = d * ((float)(word >> 28) + 0.5f) * 0.5f;
-        for (int j = 0; j < 4; j++, codes += 8) {
-            const uint8_t *index = b + 2 + 8 * i + 2 * j;
-            signed_codes(iq3_xxs_grid + 4 * index[0], iq3_xxs_grid + 4 * index[1],
-                         even_signs(word >> 7 * j), codes);
-        }
+        for (int j = 0; j < 4; j += 2, codes += 16, qs += 4)
+            signed_codes(grid_4(iq3_xxs_grid, qs[0], qs[1]), grid_4(iq3_xxs_grid, qs[2], qs[3]),
+                         two_even_signs(word >> 7 * j), codes);
     }
 }
 
 static void decode_iq3_s(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
+                         float *restrict scale, float *restrict minimum)
 {
     (void)minimum;
     const uint8_t *qs = b + 2, *qh = b + 66, *signs = b + 74, *scales = b + 106;
     float d = load_f16(b);
     for (int i = 0; i < 8; i++)
         scale[LANES * i] = d * (float)(2 * (scales[i / 2] >> 4 * (i & 1) & 15) + 1);
-    for (int i = 0; i < 32; i++, codes += 8) {
-        int high = qh[i / 4] >> 2 * (i & 3);
-        int first = qs[2 * i] | (high & 1) << 8, second = qs[2 * i + 1] | (high & 2) << 7;
-        signed_codes(iq3_s_grid + 4 * first, iq3_s_grid + 4 * second, signs[i], codes);
+    for (int i = 0; i < 16; i++, codes += 16, qs += 4) {
+        uint32_t high = (uint32_t)qh[i / 2] << 8 >> 4 * (i & 1); /* bit 8 first */
+        uint64_t a = grid_4(iq3_s_grid, qs[0] | (high & 256), qs[1] | (high >> 1 & 256));
+        uint64_t c = grid_4(iq3_s_grid, qs[2] | (high >> 2 & 256), qs[3] | (high >> 3 & 256));
+        signed_codes(a, c, load_u16(signs + 2 * i), codes);
     }
 }
 

@@ -1,11 +1,12 @@
 /* Codebooks of the IQ types; written by tools/make_quant_tables.py. */
 #include <stdint.h>
 
-static const int8_t iq4_values[16] = {
--127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
+/* These two made unsigned by + 128. */
+static const uint8_t iq4_values[16] = {
+1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241
 };
-static const int8_t mxfp4_values[16] = {
-0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
+static const uint8_t mxfp4_values[16] = {
+128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116
 };
 static const int8_t iq2_xxs_grid[2048] = {
 8, 8, 8, 8, 8, 8, 8, 8, 43, 8, 8, 8, 8, 8, 8, 8,

@@ -1,4 +1,4 @@
-/* A tile of sixteen weight rows times T input rows: specrt/reference/linear.py says what it computes.
+/* A tile of sixteen weight rows times T input rows: specrt/reference/linear.py says what it is.
  *
  * Segment by segment the tile is decoded once, into the form that the dots read (column groups of
  * four bytes, or single floats, of sixteen rows side by side), then every input row passes over it
@@ -54,16 +54,28 @@ ALWAYS_INLINE void decode_blocks(const struct tile *t, int first, int count, dec
                                  const int block, const int num_bytes, const int sub)
 {
     const uint8_t *row[LANES];
+    /* The next tile is fetched in bursts of about ten lines, in order of addresses: hardware does
+     * not follow sixteen streams, and single lines come at half the speed. */
+    const int burst = block == 32 ? 16 : 4;
+    const uint8_t *next = t->weight->raw + (size_t)(t->first_row + LANES) * t->weight->row_bytes
+                          + (size_t)first * (size_t)num_bytes * LANES;
     for (int lane = 0; lane < LANES; lane++)
         row[lane] = t->weight->raw + lane_row(t, lane) * t->weight->row_bytes
                     + (size_t)first * (size_t)num_bytes;
     for (int b = 0; b < count; b++) {
         int at = b * (block / sub) * LANES;
-        for (int lane = 0; lane < LANES; lane++)
+        for (int lane = 0; lane < LANES; lane++) {
+            if (lane % burst == 0) {
+                for (int line = 0; line < burst * num_bytes; line += 64)
+                    __builtin_prefetch(next + line);
+                next += burst * num_bytes;
+            }
             decode(row[lane] + b * num_bytes, t->rows + lane * block, t->scale + at + lane,
                    t->minimum + at + lane);
+        }
+        uint8_t *codes = t->codes + b * block * LANES;
         for (int column = 0; column < block; column += 16)
-            transpose_16x4(t->rows + column, (size_t)block, t->codes + (b * block + column) * LANES);
+            transpose_16x4(t->rows + column, (size_t)block, codes + column * LANES);
     }
 }
 
@@ -154,7 +166,8 @@ ALWAYS_INLINE void dot_all(const struct tile *t, const struct int8_rows *x, floa
 }
 
 static void dot_segment(const struct tile *t, const struct quant_type *type,
-                        const struct int8_rows *x, float *totals, int num_rows, int first, int count)
+                        const struct int8_rows *x, float *totals, int num_rows, int first,
+                        int count)
 {
     if (type->sub == 16 && type->has_minimum)
         dot_all(t, x, totals, num_rows, first, count, type->offset, 16, 1);
@@ -187,12 +200,12 @@ void KERNEL(read_floats)(const struct weight *weight, int row, int first, int co
     if (weight->type == TYPE_F32) {
         memcpy(out, raw + 4 * (size_t)first, 4 * (size_t)count);
     } else if (weight->type == TYPE_F16 || weight->type == TYPE_BF16) {
-        for (int i = 0; i < count; i += LANES) {
-            int n = count - i < LANES ? count - i : LANES;
-            const uint16_t *p = (const uint16_t *)raw + first + i;
-            v16f_store_n(out + i, weight->type == TYPE_F16 ? v16f_load_f16_n(p, n)
-                                                           : v16f_load_bf16_n(p, n), n);
-        }
+        const uint16_t *p = (const uint16_t *)raw + first;
+        int f16 = weight->type == TYPE_F16, i = 0;
+        for (; i + LANES <= count; i += LANES)
+            v16f_store(out + i, f16 ? v16f_load_f16(p + i) : v16f_load_bf16(p + i));
+        v16f tail = f16 ? v16f_load_f16_n(p + i, count - i) : v16f_load_bf16_n(p + i, count - i);
+        v16f_store_n(out + i, tail, count - i);
     } else {
         const struct quant_type *type = &quant_types[weight->type];
         uint8_t codes[256];
