@@ -4,11 +4,14 @@ A cell of the matrix counts only if its windows held m = 0, m = K and, for K > 1
 true continuation is mixed into every drafter's proposals for a seeded number of rows.
 """
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
 
-from specrt import SamplingParams
+import specrt
+from specrt import SamplingParams, SpecOptions
+from specrt.generate import chat_ids
 from specrt.speculative.algorithms.ngram import NgramSpeculator
 from tests.fakes import Oracle, ScriptedSpeculator
 from tests.models_on_disk import GOLDENS, bench_prompts, golden_arrays, load_golden, real_model
@@ -33,8 +36,6 @@ NUM_DRAFTS = (1, 3, 8, 16, 64)
 
 
 def with_tokens(params: SamplingParams, max_tokens: int) -> SamplingParams:
-    from dataclasses import replace
-
     return replace(params, max_tokens=max_tokens, ignore_eos=True)
 
 
@@ -92,17 +93,34 @@ def speculator(drafter: str, truth: list[int], vocab_size: int, seed: int) -> Sc
     return mixed
 
 
-@pytest.mark.real_model
-@pytest.mark.parametrize("setting", ["greedy", "warm", "penalties"])
-def test_smollm2_over_the_prompts(setting):
-    import specrt
+@cache
+def smollm2():
+    return specrt.load(real_model("smollm2-135m"), context=1024, spec="none", verbose=False)
 
-    llm = specrt.load(real_model("smollm2-135m"), spec="none", verbose=False)
-    params = with_tokens(SETTINGS[setting], 48)
+
+@pytest.mark.real_model
+@pytest.mark.parametrize("num_draft", [3, 16])
+@pytest.mark.parametrize("setting", ["greedy", "warm", "penalties"])
+def test_smollm2_over_the_prompts(setting, num_draft):
+    llm = smollm2()
+    params = with_tokens(SETTINGS[setting], 24)
+    seen = Histogram()
+    for number, prompt in enumerate(bench_prompts()):
+        ids = chat_ids(llm.tokenizer, llm.chat_template, prompt["messages"])
+        plain = run(llm, ids, params)
+        drafter = speculator("ngram", ids + plain.token_ids, llm.target.vocab_size, number)
+        same(run(llm, ids, params, drafter, num_draft, seen), plain)
+    assert seen.none and seen.partial and seen.full, seen
+
+
+@pytest.mark.real_model
+def test_smollm2_with_what_users_switch_on():
+    llm = smollm2()
+    params = with_tokens(SETTINGS["greedy"], 40)
     drafted = 0
-    for prompt in bench_prompts():
+    for prompt in bench_prompts()[6:9]:
         plain = llm.chat(prompt["messages"], params)
-        for spec in ("ngram", specrt.SpecOptions(type="ngram", num_draft=64, governor=False)):
+        for spec in ("auto", "ngram", SpecOptions(type="ngram", num_draft=64, governor=False)):
             got = llm.chat(prompt["messages"], params, spec=spec)
             same(got, plain)
             drafted += got.stats.num_drafted

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from specrt import SamplingParams
 from specrt.state.messages import Window, residual_entering
 from tests.accuracy import assert_golden_float, assert_golden_quantised
 from tests.models_on_disk import FLOAT_GOLDENS, GOLDENS, golden_arrays, load_golden
@@ -57,8 +58,6 @@ def test_greedy_continuation(name):
     arrays = golden_arrays(name)
     llm = load_golden(name)
     greedy = arrays["greedy_tokens"].tolist()
-    from specrt import SamplingParams
-
     got = llm.generate(arrays["tokens"].tolist(), SamplingParams(max_tokens=len(greedy)))
     if name in FLOAT_GOLDENS:
         assert got.token_ids == greedy
