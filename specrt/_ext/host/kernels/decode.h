@@ -122,7 +122,8 @@ static void decode_q3_k(const uint8_t *restrict b, uint8_t *restrict codes,
 }
 
 /* The eight 6-bit scales and minima of Q4_K and Q5_K. */
-static inline void k_scales(const uint8_t *restrict b, float *restrict scale, float *restrict minimum)
+static inline void k_scales(const uint8_t *restrict b, float *restrict scale,
+                            float *restrict minimum)
 {
     float d = load_f16(b), dmin = load_f16(b + 2);
     const uint8_t *s = b + 4;
