@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -80,15 +81,25 @@ class Piece:
 
 
 class Stream:
-    """An iterator over pieces; closing it, or leaving its ``with`` block, frees the sequence.
+    """An iterator over pieces, one per step.
+
+    Closing it, leaving its ``with`` block, its end or an error in it gives the sequence back.
+
+    Args:
+        pieces: the steps.
+        request: what they step.
+        release: called once, when no step will follow.
 
     Attributes:
         completion: the whole, once the iteration has ended; None before.
     """
 
-    def __init__(self, pieces: Iterator[Piece], request: Request) -> None:
+    def __init__(
+        self, pieces: Iterator[Piece], request: Request, release: Callable[[], None]
+    ) -> None:
         self._pieces = pieces
         self._request = request
+        self._release: Callable[[], None] | None = release
         self.completion: Completion | None = None
 
     @property
@@ -103,13 +114,23 @@ class Stream:
         try:
             return next(self._pieces)
         except StopIteration:
-            if self.completion is None:
+            if self._release is not None:
                 self.completion = completion(self._request)
+            self.close()
+            raise
+        except BaseException:
+            self.close()
             raise
 
     def close(self) -> None:
-        """End the generation here."""
-        self._pieces.close()  # type: ignore[attr-defined]
+        """End the generation here; a second call changes nothing."""
+        self._pieces = iter(())
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+    def __del__(self) -> None:
+        self.close()
 
     def __enter__(self) -> Stream:
         return self
@@ -241,13 +262,7 @@ class Generator:
         except BaseException:
             self.target.close_sequence(sequence)
             raise
-        return Stream(self._owned(request), request)
-
-    def _owned(self, request: Request) -> Iterator[Piece]:
-        try:
-            yield from self.run(request)
-        finally:
-            self.target.close_sequence(request.sequence)
+        return Stream(self.run(request), request, partial(self.target.close_sequence, sequence))
 
     def complete(
         self, prompts: list[list[int]], params: list[SamplingParams], spec: Spec

@@ -81,6 +81,7 @@ class LLM:
         ring = self.target.layout.ring_pages * PAGE
         self.plan: MemoryPlan = memory_plan(gguf, trunk.windows, ring, context, kv_type)
         self.speculation = Speculation(self.target, registry or default_registry())
+        self.speculation.resolve(spec)  # so that a bad name is told now
         self.generator = Generator(self.target, self.tokenizer, self.speculation, spec)
 
     def generate(

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -39,6 +40,7 @@ class Session:
     def __init__(self, llm: LLM) -> None:
         self._llm = llm
         self._sequence: Sequence | None = llm.target.open_sequence()
+        self._running: Stream | None = None
         self.messages: list[Message] = []
 
     @property
@@ -58,8 +60,9 @@ class Session:
         """As ``generate``, in pieces. One stream at a time: a new one ends the old."""
         generator = self._llm.generator
         ids = generator.ids(prompt)
+        self._end_running()
         request = generator.request(self._open(), ids, params or SamplingParams(), spec)
-        return Stream(generator.run(request), request)
+        return self._stream(generator.run(request), request)
 
     def send(
         self,
@@ -84,8 +87,9 @@ class Session:
         turn: list[Message] = [*self.messages, {"role": "user", "content": content}]
         llm = self._llm
         ids = chat_ids(llm.tokenizer, llm.chat_template, turn, **variables)
+        self._end_running()
         request = llm.generator.request(self._open(), ids, params or SamplingParams(), spec)
-        return Stream(self._answered(request, turn), request)
+        return self._stream(self._answered(request, turn), request)
 
     def _answered(self, request: Request, turn: list[Message]) -> Iterator[Piece]:
         text = ""
@@ -94,6 +98,14 @@ class Session:
             yield piece
         self.messages = [*turn, {"role": "assistant", "content": text}]
 
+    def _end_running(self) -> None:
+        if self._running is not None:
+            self._running.close()
+
+    def _stream(self, pieces: Iterator[Piece], request: Request) -> Stream:
+        self._running = Stream(pieces, request, lambda: None)
+        return self._running
+
     def _open(self) -> Sequence:
         if self._sequence is None:
             raise OptionError("this session is closed: open another one")
@@ -101,6 +113,7 @@ class Session:
 
     def close(self) -> None:
         """Give the sequence back; a second call changes nothing."""
+        self._end_running()
         if self._sequence is not None:
             self._llm.target.close_sequence(self._sequence)
             self._sequence = None
@@ -188,7 +201,7 @@ def _read(path: Path) -> _Saved:
         tokens = arrays.pop("tokens")
         if header["format"] != FORMAT or tokens.shape != (header["cache_len"],):
             raise ValueError(f"format {header['format']}, {tokens.shape} tokens")
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
         raise FormatError(
             f"{path}: no session that this version can read ({error}): expected a file that "
             "Session.save wrote"

@@ -9,7 +9,7 @@ import numpy as np
 
 from specrt.errors import ContextError, MismatchError
 from specrt.models.blocks import Forward, Trunk, Workspace
-from specrt.ops import Array, KVType, Ops, Program
+from specrt.ops import PAGE, Array, KVType, Ops, Program
 from specrt.state.kv import PageLayout
 from specrt.state.messages import (
     FINAL_HIDDEN,
@@ -204,10 +204,12 @@ class Decoder:
     def _kept_positions(
         self, sequence: Sequence, cache_len: int, window: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """A layer's page table for a slot, and the positions that a next row can see."""
+        """The positions of a layer that a next row can see, behind the page of each."""
         first = max(0, cache_len - window + 1) if window else 0
-        table = self.layout.ring if window else self.layout.table
-        return table(sequence.slot), np.arange(first, cache_len, dtype=np.int32)
+        positions = np.arange(first, cache_len, dtype=np.int32)
+        layout, slot = self.layout, sequence.slot
+        table = layout.ring(slot) if window else layout.table(slot)
+        return table[positions // PAGE % len(table)], positions
 
     def _run(self, recorded: _Recorded, windows: list[Window]) -> list[int]:
         """Fill the step inputs, run, and return the windows' row offsets."""

@@ -1,0 +1,265 @@
+"""The API over a model that writes text: streams, stop strings, batches, errors, lifetimes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import specrt
+from specrt import SamplingParams, SpecOptions
+from specrt.errors import ContextError, OptionError, UnsupportedError
+from specrt.generate import completion
+from specrt.speculative.governor import FixedPolicy
+from specrt.speculative.registry import SpeculatorFactory, default_registry
+from tests.fakes import Oracle, ScriptedSpeculator
+from tests.models_on_disk import load_golden
+from tests.running import run, same
+from tests.tiny_model import write_tiny_model
+
+PARAMS = SamplingParams(max_tokens=80, ignore_eos=True, temperature=1.0, seed=3)
+PROMPT = "the rain and the hill "
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_tiny_model(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def llm(path):
+    return specrt.load(path, spec="none", verbose=False)
+
+
+def drafts_of(llm, plain, seed=0) -> ScriptedSpeculator:
+    truth = plain.prompt_token_ids + plain.token_ids
+    return ScriptedSpeculator(Oracle([truth], llm.target.vocab_size, seed))
+
+
+def ids_of(llm, text=PROMPT) -> list[int]:
+    return llm.tokenizer.encode(text)
+
+
+def test_pieces_joined_are_the_text(llm):
+    for spec in ("none", "ngram"):
+        stream = llm.stream(PROMPT, PARAMS, spec=spec)
+        pieces = list(stream)
+        done = stream.completion
+        assert "".join(piece.text for piece in pieces) == done.text
+        assert [token for piece in pieces for token in piece.token_ids] == done.token_ids
+        assert [o for piece in pieces for o in piece.origins] == done.stats.origins
+        same(done, llm.generate(PROMPT, PARAMS, spec="none"))
+
+
+def test_no_piece_shows_a_broken_character(llm):
+    """Force the text of three-byte characters, drafted in runs that end inside them."""
+    wanted = [ids_of(llm, "€")[i] for i in range(3)] * 9
+    seen = []
+    for num_draft in (1, 2, 4, 7):
+        plain = forced(llm, wanted, None, 1)
+        assert plain.text == "€" * 9
+        drafts = ScriptedSpeculator(lambda c: wanted[c.sequence.num_generated :][: c.num_draft])
+        texts = forced(llm, wanted, drafts, num_draft, seen)
+        same(texts, plain)
+    assert seen
+    assert all(set(text) <= {"€"} for text in seen)
+
+
+def forced(llm, wanted, speculator, num_draft, seen=None):
+    """Generate exactly ``wanted`` through a logit bias that follows the position."""
+    request = llm.generator.request(
+        llm.target.open_sequence(),
+        ids_of(llm),
+        SamplingParams(max_tokens=len(wanted), logit_bias={0: 0.0}),
+        "none",
+    )
+
+    class Forcing:
+        def draw(self, logits, history, prompt_len, position, suppress_ends):
+            return wanted[position - prompt_len]
+
+    request.sampler = Forcing()
+    request.speculator, request.max_draft = speculator, num_draft
+    request.policy = FixedPolicy(num_draft)
+    for piece in llm.generator.run(request):
+        if seen is not None:
+            seen.append(piece.text)
+    llm.target.close_sequence(request.sequence)
+    return completion(request)
+
+
+@pytest.mark.parametrize("num_draft", [1, 3, 8, 16])
+def test_stop_strings_cut_where_plain_cuts(llm, num_draft):
+    plain = llm.generate(PROMPT, PARAMS)
+    raw = [llm.tokenizer.token_bytes(token) for token in plain.token_ids]
+    cuts = 0
+    for begin in range(2, 70, 3):
+        for length in (1, 2, 5):
+            stop = b"".join(raw[begin : begin + length])
+            try:
+                text = stop.decode()
+            except UnicodeDecodeError:
+                continue
+            params = replace(PARAMS, stop=(text, "never to be seen"))
+            expected = run(llm, plain.prompt_token_ids, params)
+            assert expected.finish_reason == "stop"
+            assert text not in expected.text
+            drafts = drafts_of(llm, plain, begin)
+            same(run(llm, plain.prompt_token_ids, params, drafts, num_draft), expected)
+            stream = llm.stream(PROMPT, params)
+            assert "".join(piece.text for piece in stream) == expected.text
+            cuts += 1
+    assert cuts > 10
+
+
+def test_max_tokens_and_counts(llm):
+    for count in (1, 2, 7):
+        got = llm.generate(PROMPT, replace(PARAMS, max_tokens=count))
+        assert len(got.token_ids) == got.stats.emitted == count
+        assert got.finish_reason == "length"
+    to_the_end = llm.generate(PROMPT, replace(PARAMS, max_tokens=None))
+    assert len(to_the_end.token_ids) + len(to_the_end.prompt_token_ids) == llm.context
+
+
+def test_an_end_token_is_an_id_but_no_text(llm):
+    end = llm.tokenizer.eos_id
+    params = SamplingParams(logit_bias={end: 100.0}, max_tokens=5)
+    got = llm.generate(PROMPT, params)
+    assert (got.token_ids, got.text, got.finish_reason) == ([end], "", "stop")
+    ignored = llm.generate(PROMPT, replace(params, ignore_eos=True))
+    assert len(ignored.token_ids) == 5
+
+
+def test_logprobs_are_those_of_the_logits(llm):
+    got = llm.generate(PROMPT, replace(PARAMS, logprobs=3, max_tokens=10))
+    ids = got.prompt_token_ids + got.token_ids
+    rows = llm.logits(ids)[len(got.prompt_token_ids) - 1 : -1].astype(np.float64)
+    logs = rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
+    for row, token, entry in zip(logs, got.token_ids, got.logprobs, strict=True):
+        assert entry.token == token
+        assert entry.logprob == pytest.approx(row[token], abs=1e-9)
+        assert [t for t, _ in entry.top] == np.argsort(-row, kind="stable")[:3].tolist()
+
+
+def test_seeds(llm):
+    sampled = replace(PARAMS, seed=None)
+    first = llm.generate(PROMPT, sampled)
+    again = llm.generate(PROMPT, replace(sampled, seed=first.stats.seed))
+    assert again.token_ids == first.token_ids
+    assert llm.generate(PROMPT, sampled).token_ids != first.token_ids
+
+
+def test_a_list_gives_a_list_and_each_equals_its_own_run(llm):
+    prompts = [PROMPT * n for n in range(1, 7)]
+    alone = [llm.generate(prompt, PARAMS) for prompt in prompts]
+    for got, expected in zip(llm.generate(prompts, PARAMS, spec="ngram"), alone, strict=True):
+        same(got, expected)
+    assert llm.generate([], PARAMS) == []
+    assert llm.generate([ids_of(llm)], PARAMS)[0].text == alone[0].text
+
+
+def test_a_closed_stream_leaves_the_model_usable(llm):
+    expected = llm.generate(PROMPT, PARAMS)
+    for _ in range(10):
+        stream = llm.stream(PROMPT, PARAMS, spec="ngram")
+        next(stream)
+        stream.close()
+    with llm.stream(PROMPT, PARAMS) as stream:
+        next(stream)
+    same(llm.generate(PROMPT, PARAMS), expected)
+
+
+def test_two_streams_at_a_time(llm):
+    expected = llm.generate(PROMPT, PARAMS)
+    streams = [llm.stream(PROMPT, PARAMS, spec=spec) for spec in ("none", "ngram")]
+    while not all(stream.completion for stream in streams):
+        for stream in streams:
+            next(stream, None)
+    for stream in streams:
+        same(stream.completion, expected)
+
+
+def test_too_many_streams_is_an_error(llm):
+    streams = [llm.stream(PROMPT, PARAMS) for _ in range(llm.target.max_sequences)]
+    with pytest.raises(ContextError, match="in use"):
+        llm.stream(PROMPT, PARAMS)
+    with pytest.raises(ContextError, match="in use"):
+        llm.generate(PROMPT, PARAMS)
+    for stream in streams:
+        stream.close()
+    llm.generate(PROMPT, PARAMS)
+
+
+def test_an_unstarted_stream_gives_its_sequence_back(llm):
+    for _ in range(10):
+        llm.stream(PROMPT, PARAMS).close()
+
+
+def test_chat_applies_the_template(llm):
+    messages = [{"role": "user", "content": "hi <|im_end|>"}]
+    got = llm.chat(messages, PARAMS, enable_thinking=False)
+    text = llm.tokenizer.decode(got.prompt_token_ids, skip_special=False)
+    assert text.endswith("<|im_start|>assistant\n<think></think>")
+    assert llm.chat(messages, PARAMS).prompt_token_ids != got.prompt_token_ids
+
+
+@pytest.mark.parametrize("prompt", ["", [], [-1], [10**6]])
+def test_bad_prompts(llm, prompt):
+    with pytest.raises(OptionError):
+        llm.generate(prompt, PARAMS) if prompt != [] else llm.generate([[]], PARAMS)
+
+
+def test_ids_only_models(llm):
+    golden = load_golden("llama")
+    with pytest.raises(UnsupportedError, match="ids"):
+        golden.generate("text")
+    assert golden.generate([1, 2, 3], SamplingParams(max_tokens=4)).text == ""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"context": 0},
+        {"context": 10**6},
+        {"kv_type": "f8"},
+        {"device": "tpu"},
+        {"threads": 0},
+        {"max_sequences": 0},
+        {"spec": "magic"},
+        {"spec": SpecOptions(type="ngram,magic")},
+    ],
+    ids=str,
+)
+def test_bad_load_options(path, options):
+    with pytest.raises(OptionError):
+        specrt.load(path, verbose=False, **options)
+
+
+@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0"])
+def test_kv_types_are_lossless(path, kv_type):
+    llm = specrt.load(path, kv_type=kv_type, spec="none", verbose=False)
+    plain = llm.generate(PROMPT, PARAMS)
+    same(run(llm, plain.prompt_token_ids, PARAMS, drafts_of(llm, plain), 6), plain)
+
+
+def test_a_speculator_registered_from_outside(path):
+    registry = default_registry()
+    toy = ScriptedSpeculator(lambda c: [1] * c.num_draft)
+    toy.name = "toy"
+    registry.register(SpeculatorFactory("toy", False, lambda *_: toy))
+    llm = specrt.load(path, spec="toy", registry=registry, verbose=False)
+    got = llm.generate(PROMPT, PARAMS)
+    assert got.stats.speculator == "toy"
+    assert got.stats.num_drafted > 0
+    same(got, llm.generate(PROMPT, PARAMS, spec="none"))
+
+
+def test_declined_reasons_are_told(llm):
+    got = llm.generate(PROMPT, PARAMS, spec="ngram,draft-head")
+    assert got.stats.speculator == "ngram"
+    assert "draft-head" in got.stats.declined[0]
+    assert llm.declined("draft-head")[0].reason
+
+
+def test_load_prints_the_memory_plan(path, capsys):
+    specrt.load(path)
+    assert "KV per 1k tokens" in capsys.readouterr().err
