@@ -1,6 +1,7 @@
 """The governor's three bounds in replay over several cost curves, and its parts."""
 
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -138,7 +139,7 @@ def test_a_full_window_says_nothing_of_the_next_position():
         asked.append(policy.num_draft(64))
         policy.observe(asked[-1], asked[-1], 0.0, PLAIN * (1 + 0.05 * asked[-1]), 0.0)
     assert asked[-1] >= 16
-    assert all(b <= 2 * a + 2 for a, b in zip(asked, asked[1:], strict=False))
+    assert all(b <= 2 * a + 2 for a, b in pairwise(asked))
 
 
 def test_a_draft_that_costs_more_than_it_gains_is_parked():
