@@ -109,28 +109,34 @@ cdef class NgramIndex:
     def __len__(self):
         return self.length
 
-    def commit(self, Py_ssize_t start_pos, list tokens):
-        """Hold ``tokens`` from ``start_pos`` on: equal ids are skipped, others replace the rest.
+    def commit(self, Py_ssize_t start_pos, list tokens, next_token=None):
+        """Hold ``tokens`` from ``start_pos`` on, and the token after them if it is known.
+
+        Ids held already are skipped; from the first that differs on, the held ones are replaced.
 
         Raises:
             ValueError: a gap after the held ids, or more ids than the context holds.
         """
-        cdef Py_ssize_t end = start_pos + len(tokens)
-        cdef Py_ssize_t i = 0
+        cdef Py_ssize_t count = len(tokens)
+        cdef Py_ssize_t end = start_pos + count + (next_token is not None)
+        cdef Py_ssize_t position = start_pos
         cdef int32_t block[BLOCK]
-        cdef int count, j
+        cdef int filled = 0
         self._check(start_pos, end)
-        while start_pos + i < self.length and i < len(tokens):
-            if self.ids[start_pos + i] != <int32_t>tokens[i]:
-                self._rewind(start_pos + i)
-                break
-            i += 1
-        while start_pos + i < end:
-            count = min(BLOCK, end - start_pos - i)
-            for j in range(count):
-                block[j] = tokens[i + j]
-            self._append(block, count)
-            i += count
+        while position < end:
+            block[filled] = (
+                tokens[position - start_pos] if position < start_pos + count else next_token
+            )
+            if position < self.length:
+                if self.ids[position] == block[0]:
+                    position += 1
+                    continue
+                self._rewind(position)
+            position += 1
+            filled += 1
+            if filled == BLOCK or position == end:
+                self._append(block, filled)
+                filled = 0
 
     def follow(self, Py_ssize_t num_tokens):
         """Hold exactly ``history[:num_tokens]``; what is held already costs nothing.

@@ -40,10 +40,7 @@ class NgramSpeculator:
         for rows in kept:
             index = self._index(rows.sequence)
             if rows.start_pos <= len(index):
-                tokens = rows.tokens
-                if rows.next_token is not None:
-                    tokens = [*tokens, rows.next_token]
-                index.commit(rows.start_pos, tokens)
+                index.commit(rows.start_pos, rows.tokens, rows.next_token)
 
     def reset(self, sequence: Sequence) -> None:
         """Follow the sequence back to its cursor."""

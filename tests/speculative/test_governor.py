@@ -1,0 +1,231 @@
+"""The governor's three bounds in replay over several cost curves, and its parts."""
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from specrt.errors import OptionError
+from specrt.speculative.algorithms.ngram import NgramSpeculator
+from specrt.speculative.governor import CostCurve, FixedPolicy, Governor, GovernorOptions
+from specrt.speculative.simulator import Costs, Trace, best_fixed, record, replay
+
+PLAIN = 0.01
+ROWS = np.arange(1, 66)
+CURVES = {
+    "cpu": np.interp(ROWS, [1, 4, 8, 16, 65], [1, 1.35, 2.1, 3.9, 15.5]),
+    "gpu": np.interp(ROWS, [1, 2, 8, 9, 16, 17, 65], [1, 1.02, 1.15, 1.3, 1.4, 1.7, 3.5]),
+    "steep": 1 + 0.3 * (ROWS - 1),
+    "linear": ROWS.astype(float),
+}
+PAYING = ["cpu", "gpu", "steep"]
+
+
+def costs(curve: str, draft: float = 0.0) -> Costs:
+    return Costs(PLAIN * CURVES[curve], draft=PLAIN * draft, ask=2e-6)
+
+
+def drawn(seed: int, *parts: tuple[int, float, list[float]]) -> Trace:
+    """Parts of (tokens, P(a draft), P(match) by position, the last one going on)."""
+    rng = random.Random(seed)
+    rows = []
+    for length, hits, accepts in parts:
+        for _ in range(length):
+            matched = 0
+            while matched < 64 and rng.random() < accepts[min(matched, len(accepts) - 1)]:
+                matched += 1
+            rows.append((64, matched) if rng.random() < hits else (0, 0))
+    proposed, matched = np.array(rows, np.int32).T
+    return Trace(proposed, matched)
+
+
+def edited(seed: int, edits: int) -> Trace:
+    """n-gram over a text that is written again with some words changed."""
+    rng = random.Random(seed)
+    source = [rng.randrange(40) if rng.random() < 0.5 else rng.randrange(3000) for _ in range(512)]
+    again = list(source)
+    for i in rng.sample(range(512), edits):
+        again[i] = rng.randrange(3000)
+    return record(source + again, 512, NgramSpeculator)
+
+
+def looped(seed: int) -> Trace:
+    """n-gram over fresh text that falls into longer and longer repetition."""
+    rng = random.Random(seed)
+    tokens = [rng.randrange(60) for _ in range(150)]
+    while len(tokens) < 662:
+        start = rng.randrange(len(tokens) - 30)
+        tokens += tokens[start : start + rng.randrange(4, 30)]
+        tokens += [rng.randrange(60) for _ in range(rng.randrange(1, 6))]
+    return record(tokens[:662], 150, NgramSpeculator)
+
+
+TEXTS = {
+    "unlikely": drawn(1, (512, 0.3, [0.2])),
+    "even": drawn(2, (512, 0.5, [0.5])),
+    "likely": drawn(3, (512, 0.6, [0.8])),
+    "head": drawn(4, (512, 1.0, [0.85, 0.75, 0.7, 0.7, 0.7, 0.7, 0.7])),
+    "prose then copy": drawn(5, (256, 0.3, [0.1]), (256, 1.0, [0.97])),
+    "copy then prose": drawn(6, (256, 1.0, [0.97]), (256, 0.3, [0.1])),
+    "edited": edited(7, 12),
+    "edited much": edited(8, 40),
+    "looped": looped(9),
+}
+NEVER = {
+    "always wrong": drawn(10, (512, 1.0, [0.0])),
+    "often wrong": drawn(11, (512, 0.4, [0.0])),
+    "wrong then nothing": drawn(12, (100, 1.0, [0.0]), (412, 0.0, [0.0])),
+}
+
+
+@pytest.mark.parametrize("draft", [0.0, 0.05])
+@pytest.mark.parametrize("curve", CURVES)
+@pytest.mark.parametrize("text", NEVER)
+def test_where_drafting_never_pays_it_costs_at_most_two_percent(text, curve, draft):
+    trace, price = NEVER[text], costs(curve, draft)
+    seconds = replay(trace, Governor().policy(), price).seconds
+    assert 512 * PLAIN / seconds >= 0.98
+
+
+@pytest.mark.parametrize("max_draft", [3, 8])
+@pytest.mark.parametrize("curve", PAYING)
+@pytest.mark.parametrize("text", TEXTS)
+def test_at_least_95_percent_of_the_best_fixed_number(text, curve, max_draft):
+    trace, price = TEXTS[text], costs(curve)
+    seconds = replay(trace, Governor().policy(), price, max_draft).seconds
+    _, best = best_fixed(trace, price, max_draft)
+    assert best / seconds >= 0.95
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+@pytest.mark.parametrize("curve", PAYING)
+@pytest.mark.parametrize("prose", [50, 300, 1000])
+def test_a_turn_to_copying_is_found_within_64_tokens(prose, curve, noise):
+    trace = drawn(prose, (prose, noise, [0.0]), (200, 1.0, [1.0]))
+    steps = replay(trace, Governor().policy(), costs(curve))
+    found = [
+        start
+        for start, num_draft in zip(steps.starts, steps.num_drafts, strict=True)
+        if start >= prose and num_draft >= 2
+    ]
+    assert found[0] - prose < 64
+
+
+def test_it_parks_while_nothing_pays_and_still_probes():
+    policy = Governor().policy()
+    replay(NEVER["always wrong"], policy, costs("steep"))
+    assert policy.num_parked > 450
+    assert policy.num_probes >= 5
+    assert sum(policy.steps_by_num_draft) == 512
+    assert policy.steps_by_num_draft[0] == policy.num_parked
+
+
+def test_a_drafter_without_a_proposal_is_asked_on():
+    policy = Governor().policy()
+    policy.observe(0, 0, 0.0, PLAIN, 0.0)
+    for _ in range(500):
+        assert policy.num_draft(8) > 0
+        policy.observe(0, 0, 1e-7, PLAIN, 0.0)
+    assert policy.num_probes == 0
+
+
+def test_a_full_window_says_nothing_of_the_next_position():
+    """Drafts of two that land whole raise K; their third position was never seen to fail."""
+    policy = Governor().policy()
+    policy.observe(0, 0, 0.0, PLAIN, 0.0)
+    asked = []
+    for _ in range(12):
+        asked.append(policy.num_draft(64))
+        policy.observe(asked[-1], asked[-1], 0.0, PLAIN * (1 + 0.05 * asked[-1]), 0.0)
+    assert asked[-1] >= 16
+    assert all(b <= 2 * a + 2 for a, b in pairwise(asked))
+
+
+def test_a_draft_that_costs_more_than_it_gains_is_parked():
+    """A slow draft head is right nine times in ten, and still not worth its time."""
+    trace = drawn(13, (512, 1.0, [0.9]))
+    policy = Governor().policy()
+    seconds = replay(trace, policy, costs("cpu", draft=1.2)).seconds
+    assert policy.num_parked > 400
+    assert 512 * PLAIN / seconds >= 0.98
+
+
+def test_room_bounds_the_draft():
+    policy = Governor().policy()
+    assert policy.num_draft(8) == 0  # nothing is measured yet
+    policy.observe(0, 0, 0.0, PLAIN, 0.0)
+    assert policy.num_draft(1) == 1
+    assert policy.num_draft(0) == 0
+
+
+def test_sequences_share_costs_but_not_acceptance():
+    governor = Governor()
+    first, second = governor.policy(), governor.policy()
+    first.observe(0, 0, 0.0, PLAIN, 0.0)
+    for _ in range(40):
+        num_draft = first.num_draft(8)
+        first.observe(num_draft, 0, 0.0, PLAIN * (1 + 0.3 * num_draft), 0.0)
+    assert first.credit < second.credit
+    assert second.num_draft(8) > 0
+
+
+def test_a_slow_first_plain_step_does_not_hide_that_drafting_loses():
+    policy = Governor().policy()
+    policy.observe(0, 0, 0.0, 3 * PLAIN, 0.0)
+    price, total = costs("cpu"), 0.0
+    for _ in range(512):
+        num_draft = policy.num_draft(8)
+        total += float(price.verify[num_draft])
+        policy.observe(num_draft, 0, 0.0, float(price.verify[num_draft]), 0.0)
+    assert 512 * PLAIN / total >= 0.975
+
+
+def test_a_curve_runs_through_what_was_measured_and_never_falls():
+    curve = CostCurve(0.1)
+    assert curve.at(5) == 0
+    curve.add(0, 1.0)
+    assert curve.at(10) == pytest.approx(2.0)
+    curve.add(4, 1.2)
+    assert [curve.at(n) for n in (0, 2, 4, 8)] == pytest.approx([1, 1.1, 1.2, 1.4])
+    curve.add(6, 0.9)  # a larger call was cheaper: the smaller ones cannot cost more
+    assert [curve.at(n) for n in (0, 3, 4, 6, 64)] == pytest.approx([0.9] * 5)
+
+
+def test_a_curve_outlives_outliers():
+    curve = CostCurve(0.1)
+    for seconds in (5.0, 1.0, 1.0, *[1.0, 1.02, 0.98] * 10, 500.0):
+        curve.add(3, seconds)
+    assert curve.at(3) == pytest.approx(1.0, abs=0.12)
+    with pytest.raises(ValueError, match="size 65"):
+        curve.add(65, 1.0)
+
+
+def test_a_fixed_policy_keeps_to_its_number_and_the_room():
+    policy = FixedPolicy(8)
+    policy.observe(8, 0, 1.0, 1.0, 1.0)
+    assert (policy.num_draft(64), policy.num_draft(3)) == (8, 3)
+
+
+def test_record_tells_what_each_place_would_have_proposed():
+    trace = record([1, 2, 3, 1, 2, 3, 1, 9, 1, 2], 4, NgramSpeculator)
+    assert trace.proposed.tolist() == [0, 64, 64, 64, 0, 0]
+    assert trace.matched.tolist() == [0, 2, 1, 0, 0, 0]
+
+
+def test_replay_counts_steps_and_seconds_by_hand():
+    trace = Trace(np.array([0, 64, 0, 64, 0], np.int32), np.array([0, 1, 0, 1, 0], np.int32))
+    price = Costs(np.arange(65) + 1.0, draft=0.5, ask=0.25)
+    steps = replay(trace, FixedPolicy(2), price)
+    # plain at 0; a draft of 2 at 1 lands one; a draft of 1 at 3, since only one more fits.
+    assert (steps.starts, steps.num_drafts) == ([0, 1, 3], [0, 2, 1])
+    assert steps.seconds == pytest.approx((1 + 0.25) + (3 + 1.25) + (2 + 0.75))
+    assert best_fixed(trace, price) == (0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("memory", 1.5), ("prior_weight", 0.0), ("probe", 0), ("allowance", -1.0)]
+)
+def test_options_out_of_range(name, value):
+    with pytest.raises(OptionError, match=name):
+        GovernorOptions(**{name: value})
