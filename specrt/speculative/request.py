@@ -43,7 +43,7 @@ class Request:
         speculator: who drafts, None for plain decoding; a failing one is parked.
         policy: how many tokens to draft.
         max_draft: the most tokens of a draft.
-        pmin: the gate of drafts.
+        pmin: the gate of drafts, None for the speculator's own.
         stats: what happened.
         logprobs: one per emitted id.
     """
@@ -55,7 +55,7 @@ class Request:
     speculator: Speculator | None
     policy: Policy
     max_draft: int = MAX_DRAFT
-    pmin: float = 0.0
+    pmin: float | None = None
     stats: Stats = field(default_factory=Stats)
     logprobs: list[TokenLogprob] = field(default_factory=list)
 

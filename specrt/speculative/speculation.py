@@ -26,14 +26,14 @@ class Resolved:
         speculator: who drafts, None for plain decoding.
         declined: who could not serve, and why.
         num_draft: the most tokens of a draft.
-        pmin: the gate.
+        pmin: the gate, None for each speculator's own.
         policy: makes a request's policy.
     """
 
     speculator: Speculator | None
     declined: list[Declined]
     num_draft: int
-    pmin: float
+    pmin: float | None
     policy: Callable[[], Policy]
 
 
@@ -58,7 +58,7 @@ class Speculation:
         """Who drafts under these options.
 
         ``num_draft`` is the option's, else the target's preference, else one less than the draft
-        head's block, else 8. ``pmin`` is the option's, else the speculator's own.
+        head's block, else 8.
 
         Raises:
             OptionError: an unknown speculator.
@@ -73,10 +73,7 @@ class Speculation:
         if num_draft is None and self._draft_head is not None:
             num_draft = self._draft_head.block_size - 1
         num_draft = num_draft or DEFAULT_NUM_DRAFT
-        pmin = options.pmin
-        if pmin is None:
-            pmin = speculator.default_pmin if speculator else 0.0
 
         # The policies of one resolved speculator share what steps were measured to cost.
         policy = Governor().policy if options.governor else partial(FixedPolicy, num_draft)
-        return Resolved(speculator, declined, num_draft, pmin, policy)
+        return Resolved(speculator, declined, num_draft, options.pmin, policy)
