@@ -24,6 +24,8 @@ class GovernorOptions:
         allowance: what drafting may lose per emitted token, in plain steps.
         first_credit: what it may lose at the beginning, in plain steps.
         most_credit: how much of what it saved it may lose again, in plain steps.
+        margin: how much faster than plain decoding drafting must look.
+        least_loss: what a draft that missed is taken to lose at least, in plain steps.
         probe: the tokens of a probe.
         row_slope: a row's cost before any was measured, in plain steps.
     """
@@ -36,13 +38,22 @@ class GovernorOptions:
     allowance: float = 0.011
     first_credit: float = 2.5
     most_credit: float = 64.0
+    margin: float = 0.03
+    least_loss: float = 0.15
     probe: int = 2
     row_slope: float = 0.12
 
     def __post_init__(self) -> None:
         for name in ("memory", "idle_memory", "propose_memory", "prior"):
             self._check(name, 0 <= getattr(self, name) <= 1, "a number in [0, 1]")
-        for name in ("allowance", "first_credit", "most_credit", "row_slope"):
+        for name in (
+            "allowance",
+            "first_credit",
+            "most_credit",
+            "margin",
+            "least_loss",
+            "row_slope",
+        ):
             self._check(name, getattr(self, name) >= 0, "a number >= 0")
         self._check("prior_weight", self.prior_weight > 0, "a number > 0")
         self._check("probe", 1 <= self.probe <= MAX_DRAFT, f"an integer from 1 to {MAX_DRAFT}")

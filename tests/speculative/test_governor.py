@@ -188,8 +188,10 @@ def test_a_curve_runs_through_what_was_measured_and_never_falls():
     assert curve.at(10) == pytest.approx(2.0)
     curve.add(4, 1.2)
     assert [curve.at(n) for n in (0, 2, 4, 8)] == pytest.approx([1, 1.1, 1.2, 1.4])
-    curve.add(6, 0.9)  # a larger call was cheaper: the smaller ones cannot cost more
-    assert [curve.at(n) for n in (0, 3, 4, 6, 64)] == pytest.approx([0.9] * 5)
+    curve.add(6, 0.9)  # a larger call was cheaper: both share their mean
+    assert [curve.at(n) for n in (0, 4, 5, 6)] == pytest.approx([1.0, 1.05, 1.05, 1.05])
+    curve.add(2, 0.8)  # with less than any of them, all are pooled
+    assert [curve.at(n) for n in (0, 2, 3, 6)] == pytest.approx([0.9, 0.9, 0.975, 1.05])
 
 
 def test_a_curve_outlives_outliers():
