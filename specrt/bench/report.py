@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -52,14 +54,13 @@ def spread(value: Spread) -> str:
 
 def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table; the first column is text, the others stand right."""
-    table = Table(title=title, title_justify="left", header_style="bold")
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if index else "left")
     for row in rows:
         table.add_row(*row)
-    console = Console()
     # A file or a pipe has no width, and a cut table is of no use there.
-    console.print(table, width=None if console.is_terminal else 200)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
 def check_writable(path: Path | None) -> None:
