@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from specrt.bench.arguments import add_common, names
+from specrt.bench.arguments import add_common, names, positive_number
 from specrt.bench.op_cases import OPS, Call
 from specrt.bench.report import check_writable, collect, number, save, show
 from specrt.bench.timing import WrongResultError, interleaved, machine, timed
@@ -47,7 +47,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--level", type=names, metavar="L[,L]", help="instruction sets; all of the machine's"
     )
-    parser.add_argument("--seconds", type=float, default=0.3, help="for a case at all levels")
+    parser.add_argument(
+        "--seconds", type=positive_number, default=0.3, help="for a case at all levels"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +21,49 @@ T = TypeVar("T")
 
 CYCLE_TOKENS = 64
 FOLDERS = re.compile(r"(?<![\w.])/(?:[^\s/:'\"]+/)*(?=[^\s/])")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A figure and what it has to be.
+
+    Args:
+        name: of what.
+        figure: as measured.
+        bar: the most it may be if ``at_most``, else the least.
+    """
+
+    name: str
+    figure: float
+    bar: float
+    at_most: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """True if the figure is on the right side of the bar."""
+        return self.figure <= self.bar if self.at_most else self.figure >= self.bar
+
+
+def show_bounds(bounds: Iterable[Bound]) -> None:
+    """Figure, bar and verdict."""
+    show(
+        "Bounds",
+        ("bound", "figure", "bar", "holds"),
+        [
+            (
+                bound.name,
+                f"{bound.figure:.3f}",
+                f"{'<=' if bound.at_most else '>='} {bound.bar:g}",
+                "yes" if bound.holds else "no",
+            )
+            for bound in bounds
+        ],
+    )
+
+
+def bound_rows(bounds: Iterable[Bound]) -> list[dict[str, Any]]:
+    """For JSON, the verdicts included."""
+    return [asdict(bound) | {"holds": bound.holds} for bound in bounds]
 
 
 def degenerate(token_ids: Sequence[int]) -> bool:
