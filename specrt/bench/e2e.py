@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 
-from specrt.bench.arguments import add_common, add_model, add_settings, load_model, positive
+from specrt.bench.arguments import add_json, add_model, load_model, positive
 from specrt.bench.costs import row_seconds
 from specrt.bench.pairs import Pair, pairs
 from specrt.bench.prompts import Prompt, load_prompts
@@ -24,8 +24,7 @@ WARM_TOKENS = 1023  # a prefill of every chunk size from 512 down to 1
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The flags of this benchmark."""
     add_model(parser)
-    add_settings(parser)
-    add_common(parser)
+    add_json(parser)
     parser.add_argument("--pairs", type=positive, default=3, metavar="N", help="of each prompt")
     parser.add_argument(
         "--turns", type=positive, default=1, metavar="N", help="of a session; 2 and later are told"

@@ -12,7 +12,7 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from specrt.bench.arguments import add_common, positive
+from specrt.bench.arguments import add_json, positive
 from specrt.bench.cases import DRAWS, HISTORIES, TEXTS, VOCABULARIES, text
 from specrt.bench.report import (
     Bound,
@@ -62,7 +62,7 @@ class HostTime:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The flags of this benchmark."""
-    add_common(parser)
+    add_json(parser)
     parser.add_argument("--calls", type=positive, default=20_000, metavar="N", help="of each kind")
 
 
@@ -88,13 +88,14 @@ def run(args: argparse.Namespace) -> int:
             )
             for one in times
         ],
+        num_texts=2,
     )
     bounds = ngram_bounds(times)
     show_bounds(bounds)
     content = {
         "bench": "host",
         "complete": complete,
-        "machine": machine(args.threads),
+        "machine": machine(threads=1),
         "settings": {"calls": args.calls, "num_draft": NUM_DRAFT, "kept_rows": KEPT_ROWS},
         "results": times,
         "bounds": bound_rows(bounds),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from specrt.bench.arguments import add_common, names, positive_number
+from specrt.bench.arguments import add_json, names, positive, positive_number
 from specrt.bench.op_cases import OPS, Call
 from specrt.bench.report import check_writable, collect, number, save, show
 from specrt.bench.timing import WrongResultError, interleaved, machine, timed
@@ -42,7 +42,8 @@ class OpTime:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The flags of this benchmark."""
-    add_common(parser)
+    add_json(parser)
+    parser.add_argument("--threads", type=positive, metavar="N", help="of the CPU")
     parser.add_argument("--op", type=names, metavar="OP[,OP]", help=f"of {', '.join(OPS)}")
     parser.add_argument(
         "--level", type=names, metavar="L[,L]", help="instruction sets; all of the machine's"
@@ -78,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
             )
             for one in times
         ],
+        num_texts=3,
     )
     content = {
         "bench": "ops",

@@ -95,11 +95,13 @@ def spread(value: Spread) -> str:
     return f"{value.median:.2f} ({value.low:.2f}..{value.high:.2f})"
 
 
-def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table; the first column is text, the others stand right."""
+def show(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], num_texts: int = 1
+) -> None:
+    """Print a table; the first ``num_texts`` columns are text, the others numbers."""
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left")
+        table.add_column(column, justify="left" if index < num_texts else "right")
     for row in rows:
         table.add_row(*row)
     # A file or a pipe has no width, and a cut table is of no use there.

@@ -11,10 +11,15 @@ from specrt.settings import DRAFT_MODEL, SPEC, SPEC_DRAFT, SPEC_PMIN, SPEC_TYPE,
 
 
 def add_model_flags(parser: argparse.ArgumentParser) -> None:
-    """What ``load`` takes, and how to speculate."""
+    """The model, what else ``load`` takes, and how to speculate."""
     parser.add_argument(
         "model", nargs="?", help="a GGUF file or the name of a pulled model (smollm2-135m)"
     )
+    add_load_flags(parser)
+
+
+def add_load_flags(parser: argparse.ArgumentParser) -> None:
+    """What ``load_options`` reads."""
     group = parser.add_argument_group("model")
     group.add_argument("--context", type=int, help="positions of a sequence")
     group.add_argument("--threads", type=int, help="CPU threads")
