@@ -184,18 +184,20 @@ def reaction(llm: LLM, prompt: Prompt, answer: Completion, source: list[int]) ->
     copy_at = len(prose)
     matched = record(text, len(source), NgramSpeculator).matched[copy_at:]
     hit = int(np.argmax(matched > 0))
-    steps = list(forced_steps(llm, text, len(source)))
+    steps = list(forced_steps(llm, text, len(source), _spec(llm, "ngram")))
     late = len(text) - len(source) - copy_at - hit
     found = [at - copy_at - hit for at, num_draft in steps if num_draft >= 2]
     return Reaction(prompt.id, copy_at, hit, min((n for n in found if n >= 0), default=late))
 
 
-def forced_steps(llm: LLM, text: list[int], prompt_len: int) -> Iterator[tuple[int, int]]:
+def forced_steps(
+    llm: LLM, text: list[int], prompt_len: int, spec: SpecOptions
+) -> Iterator[tuple[int, int]]:
     """Emitted ids before each step of a given text, and the step's K."""
     sequence = llm.target.open_sequence()
     try:
         params = SamplingParams(max_tokens=len(text) - prompt_len, ignore_eos=True)
-        request = llm.generator.request(sequence, text[:prompt_len], params, _spec(llm, "ngram"))
+        request = llm.generator.request(sequence, text[:prompt_len], params, spec)
         runtime = ForcedRuntime(llm.target, text)
         runtime.prefill(request)
         while sequence.cursor.finish_reason is None:

@@ -23,7 +23,7 @@ from specrt.bench.governor_checks import (
 )
 from specrt.bench.prompts import Prompt
 from specrt.bench.scripted import WrongSpeculator
-from specrt.options import SamplingParams
+from specrt.options import SamplingParams, SpecOptions
 from specrt.state.messages import DraftContext
 from specrt.state.sequence import Cursor, Sequence
 from tests.tiny_model import write_tiny_model
@@ -99,15 +99,12 @@ def test_the_prediction_is_what_the_steps_should_cost(llm, answer, monkeypatch):
 
 
 def test_forced_steps_emit_the_text(llm):
-    prompt = llm.tokenizer.encode("some words and some more words")
-    text = prompt + prompt[3:20] + prompt[:10]
-    steps = list(forced_steps(llm, text, len(prompt)))
-    starts = [at for at, _ in steps]
-    assert starts[0] == 0 and starts == sorted(set(starts))
-    assert starts[-1] < len(text) - len(prompt)
-    assert any(num_draft >= 2 for _, num_draft in steps)
-    # Where a draft was right, the next step begins further on.
-    assert len(steps) < len(text) - len(prompt)
+    prompt = list(range(50))
+    text = prompt + prompt[10:30] + [77]
+    spec = SpecOptions(type="ngram", num_draft=4, governor=False)
+    # Two ids of the copy are a hit; then five land a step, and the last draft is cut by the end.
+    steps = list(forced_steps(llm, text, len(prompt), spec))
+    assert steps == [(0, 0), (1, 0), (2, 4), (7, 4), (12, 4), (17, 3)]
 
 
 def test_a_reaction_counts_from_the_first_hit(llm, answer, monkeypatch):
@@ -117,7 +114,7 @@ def test_a_reaction_counts_from_the_first_hit(llm, answer, monkeypatch):
     assert (found.prose, found.first_hit) == (5, 2)
     assert 0 <= found.tokens < COPIED_TOKENS
 
-    def never(llm, text, prompt_len):
+    def never(llm, text, prompt_len, spec):
         return iter([(at, 1) for at in range(len(text) - prompt_len)])
 
     monkeypatch.setattr("specrt.bench.governor_checks.forced_steps", never)
