@@ -26,11 +26,11 @@ from specrt.gguf.chat_template import ChatTemplate
 from specrt.gguf.reader import GGUFFile, open_gguf
 from specrt.gguf.tokenizer import load_tokenizer
 from specrt.host import HostOps
-from specrt.memory import MemoryPlan, memory_plan
+from specrt.memory import DEFAULT_CONTEXT, MemoryPlan, memory_plan
 from specrt.models import check_architecture, load_trunk
 from specrt.models.decoder import MAX_ROWS, Decoder
 from specrt.models.loader import Dims
-from specrt.ops import PAGE, KVType, Ops
+from specrt.ops import KVType, Ops
 from specrt.options import MAX_DRAFT, SamplingParams, SpecOptions
 from specrt.perplexity import logits_rows, perplexity
 from specrt.pull import cached
@@ -41,7 +41,6 @@ from specrt.speculative.registry import Registry, default_registry
 from specrt.speculative.speculation import Speculation
 from specrt.state.messages import Declined
 
-DEFAULT_CONTEXT = 8192
 DEFAULT_MODEL = "smollm2-135m"
 MAX_SEQUENCES = MAX_ROWS // (MAX_DRAFT + 1)
 
@@ -78,8 +77,7 @@ class LLM:
         self.target = Decoder(
             trunk, ops, context=context, kv_type=kv_type, max_sequences=max_sequences
         )
-        ring = self.target.layout.ring_pages * PAGE
-        self.plan: MemoryPlan = memory_plan(gguf, trunk.windows, ring, context, kv_type)
+        self.plan: MemoryPlan = memory_plan(gguf, context, kv_type)
         self.speculation = Speculation(self.target, registry or default_registry())
         self.speculation.resolve(spec)  # so that a bad name is told now
         self.generator = Generator(self.target, self.tokenizer, self.speculation, spec)

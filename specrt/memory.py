@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specrt.gguf.reader import GGUFFile
+from specrt.models import ARCHITECTURES
+from specrt.models.decoder import MAX_ROWS
 from specrt.models.loader import Dims
-from specrt.ops import KVType
+from specrt.ops import PAGE, KVType
+from specrt.state.kv import PageLayout
 
+DEFAULT_CONTEXT = 8192
 BYTES_PER_VALUE: dict[KVType, float] = {"f32": 4, "f16": 2, "q8_0": 34 / 32}
 
 
@@ -60,18 +64,20 @@ def mebibytes(count: float) -> str:
     return f"{count / 2**20:,.1f} MiB"
 
 
-def memory_plan(
-    gguf: GGUFFile, windows: tuple[int, ...], ring_positions: int, context: int, kv_type: KVType
-) -> MemoryPlan:
-    """Plan for one sequence.
+def memory_plan(gguf: GGUFFile, context: int | None, kv_type: KVType) -> MemoryPlan:
+    """Plan for one sequence of a file whose architecture runs here.
 
     Args:
-        windows: the sliding window per layer, 0 for layers that keep every position.
-        ring_positions: positions that a sliding layer keeps.
+        gguf: the open file; no weight is read.
+        context: positions, None for the default.
+        kv_type: how keys and values are stored.
     """
     dims = Dims.read(gguf)
+    context = context or min(dims.context, DEFAULT_CONTEXT)
+    windows = ARCHITECTURES[gguf.architecture].sliding_windows(gguf, dims.num_layers)
+    layout = PageLayout(context, max(windows), MAX_ROWS, num_slots=1)
     sizes = [2 * heads * dims.head_dim * BYTES_PER_VALUE[kv_type] for heads in dims.kv_heads]
-    kept = [ring_positions if window else context for window in windows]
+    kept = [PAGE * (layout.ring_pages if window else layout.pages) for window in windows]
     return MemoryPlan(
         weights=sum(tensor.nbytes for tensor in gguf.tensors.values()),
         kv_per_token=sum(sizes),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -16,7 +16,7 @@ from specrt.models.loader import Loader
 from specrt.models.qwen3 import Qwen3
 from specrt.ops import Ops
 
-ARCHITECTURES: Final[Mapping[str, Callable[[Loader, int], Trunk]]] = MappingProxyType(
+ARCHITECTURES: Final[Mapping[str, type[Trunk]]] = MappingProxyType(
     {"gemma3": Gemma3, "llama": Llama, "qwen3": Qwen3}
 )
 
@@ -53,4 +53,7 @@ def load_trunk(gguf: GGUFFile, ops: Ops, context: int) -> Trunk:
         FormatError: a value is impossible.
         UnsupportedError: it asks for something that does not run.
     """
-    return ARCHITECTURES[gguf.architecture](Loader(gguf, ops), context)
+    loader = Loader(gguf, ops)
+    trunk = ARCHITECTURES[gguf.architecture](loader, context)
+    loader.finish()
+    return trunk

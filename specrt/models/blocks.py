@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specrt.gguf.reader import GGUFFile
 from specrt.models.loader import Dims, Loader
 from specrt.ops import Activation, Acts, Array, KVLayer, Ops, Rope, StepInputs, Weight
 
@@ -225,8 +226,13 @@ class PreNormBlock:
 class Trunk(ABC):
     """One architecture's layers between the embedding and the LM head.
 
+    A subclass's constructor claims the rest of its tensors and sets ``weights``.
+
     Args:
-        loader: the file; the embedding, the last norm and the head are claimed here.
+        loader: the file.
+        context: positions that the rotary tables cover.
+
+    Attributes:
         dims: the hyperparameters.
         weights: every matrix of the blocks.
         windows: the sliding window of each layer, 0 for all keys.
@@ -234,27 +240,23 @@ class Trunk(ABC):
         softcap: c of the logits c tanh(l / c), 0 for none.
     """
 
-    def __init__(
-        self,
-        loader: Loader,
-        dims: Dims,
-        weights: Sequence[Weight],
-        *,
-        windows: tuple[int, ...] | None = None,
-        embedding_scale: float = 1.0,
-        softcap: float = 0.0,
-    ) -> None:
-        self.dims = dims
-        self.weights = weights
-        self.windows = windows or (0,) * dims.num_layers
-        self.embedding_scale = embedding_scale
-        self.softcap = softcap
+    weights: Sequence[Weight]
+    embedding_scale = 1.0
+    softcap = 0.0
+
+    def __init__(self, loader: Loader, context: int) -> None:
+        self.dims = dims = Dims.read(loader.gguf)
+        self.windows = self.sliding_windows(loader.gguf, dims.num_layers)
         self.token_embd = loader.weight("token_embd.weight", dims.vocab_size, dims.width)
         self.output_norm = loader.vector("output_norm.weight", dims.width)
         self.output = self.token_embd
         if loader.has("output.weight"):
             self.output = loader.weight("output.weight", dims.vocab_size, dims.width)
-        loader.finish()
+
+    @classmethod
+    def sliding_windows(cls, gguf: GGUFFile, num_layers: int) -> tuple[int, ...]:
+        """The sliding window of each layer, 0 for all keys."""
+        return (0,) * num_layers
 
     @abstractmethod
     def block(self, f: Forward, layer: int) -> None:

@@ -54,7 +54,8 @@ class Gemma3(Trunk):
     """
 
     def __init__(self, loader: Loader, context: int) -> None:
-        gguf, dims = loader.gguf, Dims.read(loader.gguf)
+        super().__init__(loader, context)
+        gguf, dims = loader.gguf, self.dims
         num_rot = whole_head_rope(gguf, dims)
         self.global_rope = make_rope(
             loader.ops,
@@ -75,14 +76,32 @@ class Gemma3(Trunk):
         per_head = dims.width / dims.heads[0] if dims.num_layers == 62 else dims.head_dim
         self.scale = 1 / math.sqrt(per_head)
         self.blocks = [Block.load(loader, dims, i) for i in range(dims.num_layers)]
-        super().__init__(
-            loader,
-            dims,
-            [w for block in self.blocks for w in block.weights],
-            windows=sliding_windows(gguf, dims.num_layers),
-            embedding_scale=math.sqrt(dims.width),
-            softcap=gguf.get("gemma3.final_logit_softcapping", float, 0.0),
-        )
+        self.weights = [w for block in self.blocks for w in block.weights]
+        self.embedding_scale = math.sqrt(dims.width)
+        self.softcap = gguf.get("gemma3.final_logit_softcapping", float, 0.0)
+
+    @classmethod
+    def sliding_windows(cls, gguf: GGUFFile, num_layers: int) -> tuple[int, ...]:
+        """The window of each layer, 0 for the global ones.
+
+        Raises:
+            FormatError: the pattern fits no layers.
+        """
+        window = gguf.get("gemma3.attention.sliding_window", int, 0)
+        key = "gemma3.attention.sliding_window_pattern"
+        if isinstance(gguf.metadata.get(key), np.ndarray):
+            sliding = gguf.get(key, np.ndarray).astype(bool).tolist()
+        else:
+            pattern = gguf.get(key, int, 6)
+            if pattern < 1:
+                raise FormatError(f"{gguf.path}: {key} = {pattern}, expected at least 1")
+            sliding = [i % pattern != pattern - 1 for i in range(num_layers)]
+        if len(sliding) != num_layers or window < 0:
+            raise FormatError(
+                f"{gguf.path}: {key} names {len(sliding)} layers, window {window}; expected "
+                f"{num_layers} layers and a window >= 0"
+            )
+        return tuple(window if slides else 0 for slides in sliding)
 
     def block(self, f: Forward, layer: int) -> None:
         """Record one block."""
@@ -98,26 +117,3 @@ class Gemma3(Trunk):
         f.ops.rms_norm(f.x, block.ffn_norm, eps, out=f.h)
         f.work.linear(block.ffn.gated(f, "gelu_tanh"), [(block.ffn.down, f.h)])
         f.ops.rms_norm(f.h, block.post_ffw_norm, eps, out=f.x, add=f.x)
-
-
-def sliding_windows(gguf: GGUFFile, num_layers: int) -> tuple[int, ...]:
-    """The window of each layer, 0 for the global ones.
-
-    Raises:
-        FormatError: the pattern fits no layers.
-    """
-    window = gguf.get("gemma3.attention.sliding_window", int, 0)
-    key = "gemma3.attention.sliding_window_pattern"
-    if isinstance(gguf.metadata.get(key), np.ndarray):
-        sliding = gguf.get(key, np.ndarray).astype(bool).tolist()
-    else:
-        pattern = gguf.get(key, int, 6)
-        if pattern < 1:
-            raise FormatError(f"{gguf.path}: {key} = {pattern}, expected at least 1")
-        sliding = [i % pattern != pattern - 1 for i in range(num_layers)]
-    if len(sliding) != num_layers or window < 0:
-        raise FormatError(
-            f"{gguf.path}: {key} names {len(sliding)} layers and the window is {window}; expected "
-            f"{num_layers} layers and a window >= 0"
-        )
-    return tuple(window if slides else 0 for slides in sliding)

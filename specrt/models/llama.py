@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specrt.models.blocks import Forward, PreNormBlock, Trunk
-from specrt.models.loader import Dims, Loader, linear_rope_scale, make_rope, whole_head_rope
+from specrt.models.loader import Loader, linear_rope_scale, make_rope, whole_head_rope
 
 
 class Llama(Trunk):
@@ -13,7 +13,8 @@ class Llama(Trunk):
     """
 
     def __init__(self, loader: Loader, context: int) -> None:
-        gguf, dims = loader.gguf, Dims.read(loader.gguf)
+        super().__init__(loader, context)
+        gguf, dims = loader.gguf, self.dims
         num_rot = whole_head_rope(gguf, dims)
         divisors = None
         if loader.has("rope_freqs.weight"):
@@ -30,7 +31,7 @@ class Llama(Trunk):
         self.blocks = [
             PreNormBlock.load(loader, dims, i, head_norms=False) for i in range(dims.num_layers)
         ]
-        super().__init__(loader, dims, [w for block in self.blocks for w in block.weights])
+        self.weights = [w for block in self.blocks for w in block.weights]
 
     def block(self, f: Forward, layer: int) -> None:
         """Record one block."""
