@@ -1,0 +1,48 @@
+"""``python -m specrt.bench [e2e|ops|host|governor]``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from specrt.bench import e2e, governor, host, ops
+from specrt.bench.timing import WrongResultError
+from specrt.cli.flags import Parser
+from specrt.errors import SpecrtError
+
+COMMANDS = {"e2e": e2e, "ops": ops, "host": host, "governor": governor}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one benchmark; without a name, the one from end to end.
+
+    Returns:
+        0; 1 for a wrong result, 2 for a wrong argument or model, 130 after Ctrl-C.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or (given[0] not in COMMANDS and given[0] not in ("-h", "--help")):
+        given.insert(0, "e2e")
+    try:
+        args = _parser().parse_args(given)
+        return COMMANDS[args.command].run(args)
+    except WrongResultError as error:
+        print(f"wrong result: {error}", file=sys.stderr)
+        return 1
+    except (SpecrtError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m specrt.bench", description="Without a command: e2e.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, module in COMMANDS.items():
+        help_text = (module.__doc__ or "").splitlines()[0]
+        module.add_flags(commands.add_parser(name, help=help_text, description=help_text))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
