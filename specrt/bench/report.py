@@ -99,13 +99,15 @@ def show(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], num_texts: int = 1
 ) -> None:
     """Print a table; the first ``num_texts`` columns are text, the others numbers."""
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index < num_texts else "right")
     for row in rows:
         table.add_row(*row)
     # A file or a pipe has no width, and a cut table is of no use there.
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(title, style="bold", highlight=False)
+    console.print(table)
 
 
 def check_writable(path: Path | None) -> None:
