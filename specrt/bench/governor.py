@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 from specrt.bench.arguments import add_json, add_model, load_model, positive
 from specrt.bench.governor_checks import (
+    COPIED_TOKENS,
+    PROSE_TOKENS,
     Adversarial,
     Curve,
     Predicted,
@@ -35,6 +37,7 @@ from specrt.bench.report import (
 )
 from specrt.bench.scripted import WrongSpeculator
 from specrt.bench.timing import machine, model_file
+from specrt.errors import ContextError
 from specrt.generate import Completion, chat_ids
 from specrt.llm import LLM
 from specrt.options import SamplingParams
@@ -106,6 +109,7 @@ def measure(
 ) -> Iterator[object]:
     """The cost curve, then replay, the always wrong drafter, n-gram, and the turn to copying."""
     params = SamplingParams(max_tokens=args.tokens, ignore_eos=True)
+    source = copied_prompt(llm)
     curve, costs = measure_curve(llm, args.tokens // 2 + 128, args.rounds)
     yield curve
     answers: dict[str, Completion] = {}
@@ -117,10 +121,25 @@ def measure(
         yield adversarial(llm, wrong, prompt, answers[prompt.id], params, args.pairs)
     for prompt in whole:
         yield predicted(llm, prompt, answers[prompt.id], params, args.pairs)
-    messages = load_prompts([COPIED])[0].messages
-    source = chat_ids(llm.tokenizer, llm.chat_template, messages, enable_thinking=False)
     for prompt in [one for one in prompts if one.category == "prose"] or prompts[:1]:
         yield reaction(llm, prompt, answers[prompt.id], source)
+
+
+def copied_prompt(llm: LLM) -> list[int]:
+    """The ids of the prompt that is copied from.
+
+    Raises:
+        ContextError: prose and copy do not fit behind it.
+    """
+    messages = load_prompts([COPIED])[0].messages
+    ids = chat_ids(llm.tokenizer, llm.chat_template, messages, enable_thinking=False)
+    needed = len(ids) + PROSE_TOKENS + COPIED_TOKENS
+    if needed > llm.context:
+        raise ContextError(
+            f"context = {llm.context}: the turn from prose to copying takes {needed} positions; "
+            "pass a larger --context, or a model with one"
+        )
+    return ids
 
 
 def bounds_of(found: list[object]) -> list[Bound]:
