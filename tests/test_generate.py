@@ -190,6 +190,16 @@ def test_too_many_streams_is_an_error(llm):
     llm.generate(PROMPT, PARAMS)
 
 
+def test_closing_twice_does_not_take_another_sequence_away(llm):
+    first = llm.target.open_sequence()
+    llm.target.close_sequence(first)
+    second = llm.target.open_sequence()
+    llm.target.close_sequence(first)
+    assert llm.target.num_open == 1
+    llm.target.close_sequence(second)
+    assert llm.target.num_open == 0
+
+
 def test_an_unstarted_stream_gives_its_sequence_back(llm):
     for _ in range(10):
         llm.stream(PROMPT, PARAMS).close()
