@@ -217,7 +217,7 @@ def load(
     if kv_type not in ("f16", "f32", "q8_0"):
         raise OptionError(f"kv_type = {kv_type!r}: expected 'f16', 'f32' or 'q8_0'")
     ops = _ops(device, threads)
-    gguf = open_gguf(_find(path))
+    gguf = open_gguf(find_model(path))
     check_architecture(gguf)
     draft_model = DRAFT_MODEL.from_environment() if draft_model is None else draft_model
     if draft_model is not None:
@@ -258,8 +258,13 @@ def _ops(device: str, threads: int | None) -> Ops:
     raise OptionError(f"device = {device!r}: expected 'auto', 'cpu' or 'reference'")
 
 
-def _find(path: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
-    """The file: a path as it is, a pulled model's by name, the default's without a path."""
+def find_model(path: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
+    """The file: a path as it is, a pulled model's by name, the default's without a path.
+
+    Raises:
+        OptionError: no path, and the default model was not pulled.
+        DownloadError: a name that is neither a file nor a known model.
+    """
     name = DEFAULT_MODEL if path is None else os.fspath(path)
     if path is not None and (os.path.exists(name) or name.endswith(".gguf")):
         return path

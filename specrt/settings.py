@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from specrt.errors import OptionError
-from specrt.options import SpecOptions
+from specrt.options import MAX_DRAFT, SpecOptions
 
 PREFIXES: Final = ("SPECRT_SPEC", "TS_SPEC", "TS_MTP")
 """Of environment variables; where several are set, the first wins."""
+
+KV_TYPES: Final = ("f16", "f32", "q8_0")
+DEVICES: Final = ("auto", "cpu", "reference")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class Setting:
         name: the option that it sets.
         flag: on the command line.
         aliases: older flags.
-        suffix: of the environment variables, behind the prefixes.
+        variables: of the environment, the first of them the strongest.
         parse: text to value.
         expected: what ``parse`` takes, for the error.
         help: one line.
@@ -31,15 +34,24 @@ class Setting:
     name: str
     flag: str
     aliases: tuple[str, ...]
-    suffix: str
+    variables: tuple[str, ...]
     parse: Callable[[str], Any]
     expected: str
     help: str
 
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """The environment variables, the first of them the strongest."""
-        return tuple(prefix + self.suffix for prefix in PREFIXES)
+    def value(self, text: str, source: str) -> Any:
+        """What a text says.
+
+        Args:
+            source: the flag or variable that holds it, for the error.
+
+        Raises:
+            OptionError: it says nothing that this setting takes.
+        """
+        try:
+            return self.parse(text)
+        except ValueError:
+            raise OptionError(f"{source} = {text!r}: expected {self.expected}") from None
 
     def from_environment(self, environment: Mapping[str, str] | None = None) -> Any:
         """The value that the environment gives, None if it gives none.
@@ -49,12 +61,8 @@ class Setting:
         """
         environment = os.environ if environment is None else environment
         for variable in self.variables:
-            text = environment.get(variable)
-            if text:
-                try:
-                    return self.parse(text)
-                except ValueError:
-                    raise OptionError(f"{variable} = {text!r}: expected {self.expected}") from None
+            if text := environment.get(variable):
+                return self.value(text, variable)
         return None
 
 
@@ -67,30 +75,77 @@ def parse_switch(text: str) -> bool:
     return values[text.strip().lower()]
 
 
+def _within(kind: Callable[[str], Any], least: float, most: float) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        value = kind(text)
+        if not least <= value <= most:  # NaN too
+            raise ValueError(text)
+        return value
+
+    return parse
+
+
+def _one_of(names: tuple[str, ...]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError(text)
+        return text
+
+    return parse
+
+
+def _variables(suffix: str) -> tuple[str, ...]:
+    return tuple(prefix + suffix for prefix in PREFIXES)
+
+
 SPEC: Final = Setting(
-    "spec", "--spec", ("--mtp-spec",), "", parse_switch, "1 or 0", "speculate (or --no-spec)"
-)
+    "spec", "--spec", ("--mtp-spec",), ("SPECRT_SPEC", "TS_SPEC", "TS_MTP_SPEC"),
+    parse_switch, "1 or 0", "speculate; --no-spec decodes plainly",
+)  # fmt: skip
 SPEC_TYPE: Final = Setting(
-    "type", "--spec-type", (), "_TYPE", str, "names joined by commas",
+    "type", "--spec-type", (), _variables("_TYPE"), str, "names joined by commas",
     "who drafts: auto, none, or names joined by commas",
 )  # fmt: skip
 SPEC_DRAFT: Final = Setting(
-    "num_draft", "--spec-draft", ("--mtp-draft",), "_DRAFT", int, "an integer from 1 to 64",
-    "most tokens of a draft",
+    "num_draft", "--spec-draft", ("--mtp-draft",), _variables("_DRAFT"),
+    _within(int, 1, MAX_DRAFT), f"an integer from 1 to {MAX_DRAFT}", "most tokens of a draft",
 )  # fmt: skip
 SPEC_PMIN: Final = Setting(
-    "pmin", "--spec-pmin", ("--mtp-pmin",), "_PMIN", float, "a number from 0 to 1",
+    "pmin", "--spec-pmin", ("--mtp-pmin",), _variables("_PMIN"),
+    _within(float, 0, 1), "a number from 0 to 1",
     "cut a draft before the first token less likely than this",
 )  # fmt: skip
 DRAFT_MODEL: Final = Setting(
-    "draft_model", "--draft-model", ("--spec-draft-model", "--mtp-draft-model"), "_DRAFT_MODEL",
-    str, "a path", "a drafter's file",
+    "draft_model", "--draft-model", ("--spec-draft-model", "--mtp-draft-model"),
+    _variables("_DRAFT_MODEL"), str, "a path", "a drafter's file",
 )  # fmt: skip
-SETTINGS: Final = (SPEC, SPEC_TYPE, SPEC_DRAFT, SPEC_PMIN, DRAFT_MODEL)
+CONTEXT: Final = Setting(
+    "context", "--context", (), (), _within(int, 1, float("inf")), "an integer >= 1",
+    "positions of a sequence (default: the model's, at most 8192)",
+)  # fmt: skip
+THREADS: Final = Setting(
+    "threads", "--threads", (), (), _within(int, 1, 256), "an integer from 1 to 256",
+    "threads of the CPU (default: as many as the process may use)",
+)  # fmt: skip
+KV_TYPE: Final = Setting(
+    "kv_type", "--kv-type", (), (), _one_of(KV_TYPES), ", ".join(KV_TYPES),
+    "how keys and values are stored (default: f16)",
+)  # fmt: skip
+DEVICE: Final = Setting(
+    "device", "--device", (), (), _one_of(DEVICES), ", ".join(DEVICES),
+    "where to compute (default: auto)",
+)  # fmt: skip
+
+SPECULATION: Final = (SPEC, SPEC_TYPE, SPEC_DRAFT, SPEC_PMIN, DRAFT_MODEL)
+MODEL: Final = (CONTEXT, THREADS, KV_TYPE, DEVICE)
+SETTINGS: Final = SPECULATION + MODEL
 
 
 def spec_options(given: Mapping[str, Any] | None = None) -> SpecOptions:
     """Speculation options: what was given, else the environment, else the defaults.
+
+    A given type switches speculation on where only the environment switches it off, and a given
+    switch outweighs a type of ``none`` in the environment.
 
     Args:
         given: values by a setting's name; None counts as not given.
@@ -98,11 +153,14 @@ def spec_options(given: Mapping[str, Any] | None = None) -> SpecOptions:
     Raises:
         OptionError: a value is out of its range.
     """
+    given = {name: value for name, value in (given or {}).items() if value is not None}
     values: dict[str, Any] = {}
     for setting in (SPEC, SPEC_TYPE, SPEC_DRAFT, SPEC_PMIN):
-        value = (given or {}).get(setting.name)
+        value = given.get(setting.name)
         values[setting.name] = setting.from_environment() if value is None else value
-    switched_on = values.pop("spec")
-    if switched_on is False:
+    switch = values.pop("spec")
+    if switch is False and ("spec" in given or "type" not in given):
         values["type"] = "none"
+    elif given.get("spec") and "type" not in given and values["type"] == "none":
+        values["type"] = None
     return SpecOptions(**{name: value for name, value in values.items() if value is not None})

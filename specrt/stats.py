@@ -64,6 +64,7 @@ class Stats:
         time_to_first_token: milliseconds.
         phases: milliseconds by phase.
         num_draft_counts: how many steps verified K draft tokens, by K.
+        plain_step_ms: what the policy measured a step without a draft to cost, None if it did not.
         seed: that the draws used, None if greedy.
     """
 
@@ -82,6 +83,7 @@ class Stats:
     time_to_first_token: float | None = None
     phases: Phases = field(default_factory=Phases)
     num_draft_counts: dict[int, int] = field(default_factory=dict)
+    plain_step_ms: float | None = None
     seed: int | None = None
 
     def count_step(self, num_draft: int, num_accepted: int) -> None:
@@ -124,3 +126,10 @@ class Stats:
     def tokens_per_second(self) -> float:
         """Emitted ids per second of decoding."""
         return 1e3 * self.emitted / self.decode_ms if self.decode_ms > 0 else 0.0
+
+    @property
+    def ratio_to_plain(self) -> float | None:
+        """How many times faster than plain steps of the measured cost, None if unknown."""
+        if self.plain_step_ms is None or self.decode_ms <= 0:
+            return None
+        return self.emitted * self.plain_step_ms / self.decode_ms

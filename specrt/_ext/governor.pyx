@@ -193,6 +193,11 @@ cdef class AdaptivePolicy:
             self.reached[broken][1] = self.prior_weight
             self.matched[broken][1] = self.prior_weight * self.prior
 
+    @property
+    def plain_seconds(self):
+        """What a step without a draft costs; None before one was measured."""
+        return self.rows.curve[0] if self.rows.samples[0] > 0 else None
+
     def num_draft(self, int max_draft):
         """K for the next step, 0 for a plain one."""
         cdef int most = min(max_draft, self.limit)

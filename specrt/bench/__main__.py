@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from specrt.bench import e2e, governor, host, ops
-from specrt.bench.arguments import Parser
 from specrt.bench.timing import WrongResultError
+from specrt.cli.flags import Parser
 from specrt.errors import SpecrtError
 
 COMMANDS = {"e2e": e2e, "ops": ops, "host": host, "governor": governor}

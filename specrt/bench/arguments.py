@@ -5,24 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 from pathlib import Path
-from typing import NoReturn
 
-from specrt.cli.flags import add_load_flags, load_options
-from specrt.errors import OptionError
-from specrt.llm import LLM, load
+from specrt.cli import flags
+from specrt.llm import LLM
 from specrt.speculative.registry import Registry
-
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, as every other error does."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the usage and leaving.
-
-        Raises:
-            OptionError: always.
-        """
-        raise OptionError(f"{message}; see {self.prog} --help")
 
 
 def positive(text: str) -> int:
@@ -54,12 +40,12 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def add_model(parser: argparse.ArgumentParser) -> None:
     """What ``load_model`` reads, and what is generated."""
     parser.add_argument("--model", metavar="FILE", help="a GGUF file, or a name that was pulled")
-    add_load_flags(parser)
+    flags.add_load(parser)
+    flags.add_speculation(parser)
     parser.add_argument("--prompts", type=names, metavar="ID[,ID]", help="only these")
     parser.add_argument("--tokens", type=positive, metavar="N", help="of an answer, at most")
 
 
 def load_model(args: argparse.Namespace, registry: Registry | None = None) -> LLM:
     """The model, with room for a plain and a speculative sequence beside each other."""
-    options = load_options(args)
-    return load(args.model, **options, max_sequences=2, registry=registry, verbose=False)
+    return flags.load_model(args, max_sequences=2, registry=registry, verbose=False)

@@ -1,1 +1,1 @@
-"""The command line: one file per command."""
+"""The commands of ``python -m specrt``: one file each."""

@@ -1,57 +1,137 @@
-"""``specrt chat``: a conversation in the terminal."""
+"""``chat``: turns over one session."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from specrt.cli.flags import add_model_flags, add_sampling_flags, load_options, sampling_params
-from specrt.cli.generate import show
-from specrt.cli.summary import summary
+from specrt.cli import flags
+from specrt.cli.answer import summary
+from specrt.errors import SpecrtError
+from specrt.options import SamplingParams
+
+if TYPE_CHECKING:
+    from specrt.llm import LLM
+    from specrt.session import Session
+
+HELP = "talk with a model"
+COMMANDS = "/reset  /save FILE  /load FILE  /help; Ctrl-C stops an answer, Ctrl-D ends"
 
 
-def add_parser(commands: argparse._SubParsersAction) -> None:
-    """Describe the command."""
-    parser = commands.add_parser(
-        "chat",
-        help="talk with a model",
-        description="Talk with a model. Ctrl-C stops an answer, Ctrl-D ends the conversation.",
-    )
-    add_model_flags(parser)
-    parser.add_argument("--system", help="what the model is told first")
-    parser.add_argument(
-        "--think",
-        action=argparse.BooleanOptionalAction,
-        help="set the template's enable_thinking",
-    )
-    add_sampling_flags(parser)
-    parser.set_defaults(run=run)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of this command."""
+    flags.add_model(parser)
+    flags.add_sampling(parser)
+    flags.add_chat(parser)
+    flags.add_speculation(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read lines and answer them until the end of the input."""
-    import specrt
-
-    params = sampling_params(args)
-    llm = specrt.load(args.model, **load_options(args))
+    """Read turns from stdin until it ends."""
+    params = flags.sampling_params(args)
+    llm = flags.load_model(args)
+    chat = Chat(llm, params, flags.system_messages(args), flags.template_variables(args))
     if llm.chat_template.is_raw:
-        print("this file has no chat template: your text is continued as it is", file=sys.stderr)
-    variables = {} if args.think is None else {"enable_thinking": args.think}
-    with llm.session() as session:
-        if args.system:
-            session.messages = [{"role": "system", "content": args.system}]
+        chat.tell("this file has no chat template: the model gets the bare text of the turns")
+    if sys.stdin.isatty():
+        with suppress(ImportError):
+            import readline  # noqa: F401 (gives input() a history)
+        chat.tell(COMMANDS)
+    try:
+        while (line := chat.read()) is not None:
+            chat.hear(line)
+    finally:
+        chat.session.close()
+    return 0
+
+
+class Chat:
+    """The session, and what is typed at it.
+
+    Args:
+        params: of every answer.
+        opening: messages before the first turn.
+        variables: for the chat template.
+    """
+
+    def __init__(
+        self,
+        llm: LLM,
+        params: SamplingParams,
+        opening: list[dict[str, str]],
+        variables: dict[str, Any],
+    ) -> None:
+        from rich.console import Console
+
+        self._llm, self._params = llm, params
+        self._opening, self._variables = opening, variables
+        self._console = Console(stderr=True, soft_wrap=True)
+        self.session = self._new_session()
+
+    def tell(self, text: str) -> None:
+        """A dim line on stderr."""
+        from rich.text import Text
+
+        self._console.print(Text(text, "dim"))
+
+    def read(self) -> str | None:
+        """The next line, None at the end of stdin."""
         while True:
             try:
-                line = input("> ")
+                return input("> " if sys.stdin.isatty() else "").strip()
             except EOFError:
-                print()
-                return 0
-            if not line.strip():
-                continue
-            try:
-                with session.stream_send(line, params, **variables) as stream:
-                    show(stream)
+                if sys.stdin.isatty():
+                    print()
+                return None
             except KeyboardInterrupt:
-                print("\n(stopped; this turn is forgotten)", file=sys.stderr)
-            else:
-                print(summary(stream.stats), file=sys.stderr)
+                print()
+                self.tell("Ctrl-D ends")
+
+    def hear(self, line: str) -> None:
+        """Answer a line, or do what it commands; what cannot be done is told."""
+        command, _, argument = line.partition(" ")
+        try:
+            if command == "/reset":
+                self._replace(self._new_session())
+            elif command == "/save" and argument:
+                self.session.save(argument.strip())
+            elif command == "/load" and argument:
+                self._load(argument.strip())
+            elif command.startswith("/"):
+                self.tell(COMMANDS)
+            elif line:
+                self._answer(line)
+        except (SpecrtError, OSError) as error:
+            self.tell(f"error: {error}")
+
+    def _answer(self, content: str) -> None:
+        """Stream an answer; a stopped one stays in the conversation as far as it came."""
+        session, shown = self.session, ""
+        stream = session.stream_send(content, self._params, **self._variables)
+        before = session.messages
+        try:
+            for piece in stream:
+                shown += piece.text
+                print(piece.text, end="", flush=True)
+        except KeyboardInterrupt:
+            turn = ({"role": "user", "content": content}, {"role": "assistant", "content": shown})
+            session.messages = [*before, *turn]
+        print(flush=True)
+        self.tell(summary(stream.stats))
+
+    def _new_session(self) -> Session:
+        session = self._llm.session()
+        session.messages = list(self._opening)
+        return session
+
+    def _load(self, path: str) -> None:
+        from specrt.session import Session
+
+        self._replace(Session.load(self._llm, path))
+        self.tell(f"{len(self.session.messages)} messages, {self.session.cached_tokens} tokens")
+
+    def _replace(self, session: Session) -> None:
+        self.session.close()
+        self.session = session

@@ -1,101 +1,172 @@
-"""Flags that several commands take, and what they become."""
+"""Flags that several commands share, and what they make of them."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from specrt.errors import OptionError
-from specrt.options import SamplingParams
-from specrt.settings import DRAFT_MODEL, SPEC, SPEC_DRAFT, SPEC_PMIN, SPEC_TYPE, spec_options
+from specrt.options import SamplingParams, SpecOptions
+from specrt.settings import DRAFT_MODEL, MODEL, SPEC, SPECULATION, Setting, spec_options
+
+if TYPE_CHECKING:
+    from specrt.llm import LLM
 
 
-def add_model_flags(parser: argparse.ArgumentParser) -> None:
-    """The model, what else ``load`` takes, and how to speculate."""
-    parser.add_argument(
-        "model", nargs="?", help="a GGUF file or the name of a pulled model (smollm2-135m)"
-    )
-    add_load_flags(parser)
+class Parser(argparse.ArgumentParser):
+    """Raises what argparse would print and exit with."""
+
+    def error(self, message: str) -> NoReturn:
+        raise OptionError(f"{message}; see `{self.prog} --help`")
 
 
-def add_load_flags(parser: argparse.ArgumentParser) -> None:
-    """What ``load_options`` reads."""
-    group = parser.add_argument_group("model")
-    group.add_argument("--context", type=int, help="positions of a sequence")
-    group.add_argument("--threads", type=int, help="CPU threads")
-    group.add_argument("--kv-type", choices=("f16", "f32", "q8_0"), default="f16")
-    group.add_argument("--device", choices=("auto", "cpu", "reference"), default="auto")
-    group.add_argument(*_spellings(DRAFT_MODEL), dest="draft_model", help=DRAFT_MODEL.help)
-    group = parser.add_argument_group("speculation")
-    group.add_argument(
-        *_spellings(SPEC), dest="spec", action=argparse.BooleanOptionalAction, help=SPEC.help
-    )
-    for setting in (SPEC_TYPE, SPEC_DRAFT, SPEC_PMIN):
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """MODEL, and how to load it."""
+    text = "a GGUF file, or the name of a pulled model (default: smollm2-135m)"
+    parser.add_argument("model", nargs="?", metavar="MODEL", help=text)
+    add_load(parser)
+
+
+def add_load(parser: argparse.ArgumentParser) -> None:
+    """How to load a model."""
+    add_settings(parser, "model", MODEL)
+
+
+def add_speculation(parser: argparse.ArgumentParser) -> None:
+    """The flags of speculation, older spellings included."""
+    add_settings(parser, "speculation", SPECULATION)
+
+
+def add_settings(parser: argparse.ArgumentParser, title: str, settings: Iterable[Setting]) -> None:
+    """A group of flags from the table."""
+    group = parser.add_argument_group(title)
+    for setting in settings:
+        if setting is SPEC:
+            _add_switch(group, setting)
+            continue
+        parse, named = _parser_of(setting), setting.name.upper()
         group.add_argument(
-            *_spellings(setting), dest=setting.name, type=setting.parse, help=setting.help
+            setting.flag, dest=setting.name, type=parse, metavar=named, help=setting.help
+        )
+        for alias in setting.aliases:
+            group.add_argument(alias, dest=setting.name, type=parse, help=argparse.SUPPRESS)
+
+
+def _add_switch(group: Any, setting: Setting) -> None:
+    """The switch, whose older spelling stands alone or takes 0 or 1."""
+    action = argparse.BooleanOptionalAction
+    group.add_argument(setting.flag, dest=setting.name, action=action, help=setting.help)
+    for alias in setting.aliases:
+        group.add_argument(
+            alias,
+            dest=setting.name,
+            nargs="?",
+            const=True,
+            type=_parser_of(setting),
+            help=argparse.SUPPRESS,
         )
 
 
-def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
-    """What ``SamplingParams`` takes."""
+def _parser_of(setting: Setting) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        try:
+            return setting.parse(text)
+        except ValueError:
+            message = f"got {text!r}, expected {setting.expected}"
+            raise argparse.ArgumentTypeError(message) from None
+
+    return parse
+
+
+_SAMPLING = {
+    "temperature": (float, "T", "0 takes the likeliest token (default: 0)"),
+    "top_k": (int, "N", "draw among the N likeliest tokens"),
+    "top_p": (float, "P", "draw among the likeliest tokens that sum to P"),
+    "min_p": (float, "P", "drop tokens below P times the likeliest one's probability"),
+    "repetition_penalty": (float, "F", "divide the logits of tokens that occurred"),
+    "presence_penalty": (float, "F", "subtract from the logits of generated tokens"),
+    "frequency_penalty": (float, "F", "subtract for each time that a token was generated"),
+    "seed": (int, "N", "of the draws (default: random)"),
+    "min_tokens": (int, "N", "no end before so many tokens"),
+}
+
+
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """The fields of ``SamplingParams`` that make sense on a command line."""
     group = parser.add_argument_group("sampling")
-    group.add_argument("-n", "--max-tokens", type=int, help="tokens to generate at most")
-    group.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
-    group.add_argument("--top-k", type=int, default=0)
-    group.add_argument("--top-p", type=float, default=1.0)
-    group.add_argument("--min-p", type=float, default=0.0)
-    group.add_argument("--repetition-penalty", type=float, default=1.0)
-    group.add_argument("--presence-penalty", type=float, default=0.0)
-    group.add_argument("--frequency-penalty", type=float, default=0.0)
-    group.add_argument("--seed", type=int)
-    group.add_argument("--stop", action="append", default=[], help="may be given several times")
-    group.add_argument("--ignore-eos", action="store_true")
-
-
-def load_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Keywords of ``specrt.load``."""
-    given = {name: getattr(args, name) for name in ("spec", "type", "num_draft", "pmin")}
-    return {
-        "draft_model": args.draft_model,
-        "context": args.context,
-        "threads": args.threads,
-        "kv_type": args.kv_type,
-        "device": args.device,
-        "spec": spec_options(given),
-    }
-
-
-def sampling_params(args: argparse.Namespace) -> SamplingParams:
-    """The flags as sampling parameters.
-
-    Raises:
-        OptionError: a value is out of its range.
-    """
-    return SamplingParams(
-        temperature=args.temperature,
-        top_k=args.top_k,
-        top_p=args.top_p,
-        min_p=args.min_p,
-        repetition_penalty=args.repetition_penalty,
-        presence_penalty=args.presence_penalty,
-        frequency_penalty=args.frequency_penalty,
-        seed=args.seed,
-        stop=tuple(args.stop),
-        max_tokens=args.max_tokens,
-        ignore_eos=args.ignore_eos,
+    group.add_argument(
+        "-n", "--max-tokens", type=int, metavar="N", help="(default: to the end of the context)"
+    )
+    for name, (kind, metavar, text) in _SAMPLING.items():
+        flag = f"--{name.replace('_', '-')}"
+        group.add_argument(flag, type=kind, metavar=metavar, help=text)
+    group.add_argument("--stop", action="append", metavar="TEXT", help="end there; repeatable")
+    group.add_argument(
+        "--ignore-eos", action="store_true", default=None, help="go on behind an end token"
     )
 
 
-def checked_prompt(text: str | None) -> str:
-    """A prompt that was given.
+def add_chat(parser: argparse.ArgumentParser) -> None:
+    """What the chat template is given."""
+    group = parser.add_argument_group("chat template")
+    group.add_argument("--system", metavar="TEXT", help="a system message before the first turn")
+    group.add_argument(
+        "--think",
+        action=argparse.BooleanOptionalAction,
+        help="let the model think first, where its template has a switch (enable_thinking)",
+    )
 
-    Raises:
-        OptionError: there is none.
+
+def template_variables(args: argparse.Namespace) -> dict[str, Any]:
+    """What ``--think`` sets; nothing if it was not given, so that the template decides."""
+    return {} if args.think is None else {"enable_thinking": args.think}
+
+
+def system_messages(args: argparse.Namespace) -> list[dict[str, str]]:
+    """The system message, if there is one."""
+    return [{"role": "system", "content": args.system}] if args.system else []
+
+
+def sampling_params(args: argparse.Namespace) -> SamplingParams:
+    """The flags that were given, over the defaults."""
+    names = {field.name for field in fields(SamplingParams)}
+    given = {name: value for name, value in vars(args).items() if name in names}
+    return SamplingParams(**{name: value for name, value in given.items() if value is not None})
+
+
+def spec_from(args: argparse.Namespace) -> SpecOptions:
+    """Flags over environment over defaults."""
+    return spec_options({setting.name: getattr(args, setting.name) for setting in SPECULATION})
+
+
+def load_model(
+    args: argparse.Namespace,
+    *,
+    spec: SpecOptions | None = None,
+    verbose: bool | None = None,
+    **options: Any,
+) -> LLM:
+    """Load what the flags name.
+
+    Args:
+        spec: in place of the speculation flags.
+        verbose: print the memory plan; None: where stderr is a terminal.
+        options: further keywords of ``load``.
     """
-    if not text:
-        raise OptionError("no prompt: expected some text; pass it with -p")
-    return text
+    from specrt.llm import load
 
-
-def _spellings(setting: Any) -> tuple[str, ...]:
-    return (setting.flag, *setting.aliases)
+    draft_model = getattr(args, DRAFT_MODEL.name, None)
+    return load(
+        args.model,
+        draft_model=draft_model,
+        device=args.device or "auto",
+        context=args.context,
+        kv_type=args.kv_type or "f16",
+        spec=spec_from(args) if spec is None else spec,
+        threads=args.threads,
+        verbose=sys.stderr.isatty() if verbose is None else verbose,
+        **options,
+    )

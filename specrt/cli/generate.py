@@ -1,95 +1,93 @@
-"""``specrt generate``: complete one prompt, streaming."""
+"""``generate``: one prompt, its answer as it comes."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specrt.cli.flags import (
-    add_model_flags,
-    add_sampling_flags,
-    checked_prompt,
-    load_options,
-    sampling_params,
-)
-from specrt.cli.summary import summary
-from specrt.stats import Origin
+from specrt.cli import flags
+from specrt.cli.answer import STYLES, OriginSpans, legend, summary
+from specrt.errors import OptionError
 
 if TYPE_CHECKING:
     from specrt.generate import Stream
+    from specrt.llm import LLM
 
-STYLES: dict[Origin, str] = {
-    "accepted": "black on green",
-    "corrected": "black on yellow",
-    "bonus": "black on cyan",
-    "plain": "default",
-}
+HELP = "answer one prompt"
 
 
-def add_parser(commands: argparse._SubParsersAction) -> None:
-    """Describe the command."""
-    parser = commands.add_parser(
-        "generate",
-        help="complete a prompt",
-        description="Complete a prompt. The model's chat template is applied if it has one.",
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of this command."""
+    flags.add_model(parser)
+    prompt = parser.add_mutually_exclusive_group()
+    prompt.add_argument("-p", "--prompt", metavar="TEXT")
+    prompt.add_argument("-f", "--file", metavar="FILE", help="the prompt's file, - for stdin")
+    parser.add_argument(
+        "--raw", action="store_true", help="continue the text as it is, without the chat template"
     )
-    add_model_flags(parser)
-    parser.add_argument("-p", "--prompt", help="the text")
-    parser.add_argument("--raw", action="store_true", help="continue the text, without a template")
     parser.add_argument(
         "--show-drafts", action="store_true", help="colour each token by where it came from"
     )
-    add_sampling_flags(parser)
-    parser.set_defaults(run=run)
+    flags.add_sampling(parser)
+    flags.add_chat(parser)
+    flags.add_speculation(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Load, stream the answer to stdout, and say on stderr how it went."""
-    import specrt
-    from specrt.generate import chat_ids
-
-    prompt, params = checked_prompt(args.prompt), sampling_params(args)
-    llm = specrt.load(args.model, **load_options(args))
-    ids: str | list[int] = prompt
-    if not args.raw and not llm.chat_template.is_raw:
-        messages = [{"role": "user", "content": prompt}]
-        ids = chat_ids(llm.tokenizer, llm.chat_template, messages)
-    stream = llm.stream(ids, params)
-    with stream:
-        if args.show_drafts:
-            show_drafts(stream, llm.tokenizer)
-        else:
-            show(stream)
-    print(summary(stream.stats), file=sys.stderr)
+    """Stream the answer to stdout, and one line about it to stderr."""
+    params, prompt = flags.sampling_params(args), _prompt(args)
+    llm = flags.load_model(args)
+    with llm.stream(_ids(llm, prompt, args), params) as stream:
+        try:
+            _show(llm, stream, args.show_drafts)
+        finally:
+            print(flush=True)
+            if stream.stats.emitted:
+                _below(stream, args.show_drafts)
     return 0
 
 
-def show(stream: Stream) -> str:
-    """Write the pieces to stdout as they come; the whole text."""
-    text = ""
-    for piece in stream:
-        sys.stdout.write(piece.text)
-        sys.stdout.flush()
-        text += piece.text
-    sys.stdout.write("\n")
-    sys.stdout.flush()
-    return text
+def _prompt(args: argparse.Namespace) -> str:
+    if args.prompt is not None:
+        return args.prompt
+    if args.file is None:
+        raise OptionError("no prompt: expected -p TEXT, or -f FILE (- for stdin)")
+    return sys.stdin.read() if args.file == "-" else Path(args.file).read_text()
 
 
-def show_drafts(stream: Stream, tokenizer: object) -> None:
-    """Write each token in its origin's colour, with a legend."""
+def _ids(llm: LLM, prompt: str, args: argparse.Namespace) -> list[int]:
+    """The prompt's ids, as a chat's only message where the file has a template."""
+    from specrt.generate import chat_ids
+
+    if args.raw or llm.chat_template.is_raw:
+        return llm.tokenizer.encode(prompt)
+    messages = [*flags.system_messages(args), {"role": "user", "content": prompt}]
+    variables = flags.template_variables(args)
+    return chat_ids(llm.tokenizer, llm.chat_template, messages, **variables)
+
+
+def _show(llm: LLM, stream: Stream, show_drafts: bool) -> None:
+    if not show_drafts:
+        for piece in stream:
+            print(piece.text, end="", flush=True)
+        return
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False, soft_wrap=True)
-    legend = Text("")
-    for origin, style in STYLES.items():
-        legend.append(f" {origin} ", style)
-        legend.append(" ")
-    console.print(legend)
+    console, coloured = Console(soft_wrap=True), OriginSpans(llm.tokenizer.token_bytes)
     for piece in stream:
-        for token, origin in zip(piece.token_ids, piece.origins, strict=True):
-            raw = tokenizer.token_bytes(token)  # type: ignore[attr-defined]
-            console.print(Text(raw.decode(errors="replace"), STYLES[origin]), end="")
-    console.print()
+        coloured.add(piece.token_ids, piece.origins)
+        for text, origin in coloured.spans(piece.text):
+            console.print(Text(text, STYLES[origin]), end="")
+
+
+def _below(stream: Stream, show_drafts: bool) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, soft_wrap=True)
+    if show_drafts:
+        console.print(legend(stream.stats))
+    console.print(Text(summary(stream.stats), "dim"))

@@ -20,7 +20,7 @@ from .glu import glu
 from .head import head
 from .kv import HostKVLayer, kv_read, kv_write
 from .linear import linear
-from .machine import available_levels, choose_level, choose_threads
+from .machine import LEVELS, available_levels, choose_level, choose_threads
 from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
@@ -48,6 +48,11 @@ class HostOps:
         self._level = choose_level(level)
         self._team = Team(choose_threads(threads))
         self._tape: Tape | None = None
+
+    @property
+    def level(self) -> str:
+        """The instruction set that its kernels use."""
+        return list(LEVELS)[self._level]
 
     @property
     def threads(self) -> int:

@@ -79,6 +79,8 @@ class Governor:
 class FixedPolicy:
     """Always the same K: the governor is off."""
 
+    plain_seconds = None
+
     def __init__(self, num_draft: int) -> None:
         self._num_draft = num_draft
 

@@ -17,6 +17,10 @@ from specrt.stats import Stats
 class Policy(Protocol):
     """How many tokens to draft."""
 
+    @property
+    def plain_seconds(self) -> float | None:
+        """What a step without a draft costs as far as it was measured."""
+
     def num_draft(self, max_draft: int) -> int:
         """K for the next step, 0 for a plain one."""
 

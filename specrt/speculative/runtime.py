@@ -22,7 +22,6 @@ from specrt.state.messages import (
     Verification,
     Window,
 )
-from specrt.stats import Stats
 
 
 class Runtime:
@@ -114,7 +113,7 @@ class Runtime:
             del request.logprobs[request.sequence.num_generated :]
             request.logprobs += acceptance.logprobs
             request.sequence.cursor = cursor
-            _account(request.stats, len(draft.tokens), acceptance.num_accepted, seconds)
+            _account(request, len(draft.tokens), acceptance.num_accepted, seconds)
         return acceptances
 
     def _draft(self, requests: list[Request]) -> list[Draft]:
@@ -197,8 +196,10 @@ class Runtime:
                 request.park_speculator(error)
 
 
-def _account(stats: Stats, num_draft: int, num_accepted: int, seconds: list[float]) -> None:
+def _account(request: Request, num_draft: int, num_accepted: int, seconds: list[float]) -> None:
     """Count one step and its time by phase."""
+    stats, plain_seconds = request.stats, request.policy.plain_seconds
+    stats.plain_step_ms = None if plain_seconds is None else plain_seconds * 1e3
     stats.count_step(num_draft, num_accepted)
     phases = ("draft", "verify" if num_draft else "plain", "accept", "rollback", "commit")
     for phase, spent in zip(phases, seconds, strict=True):

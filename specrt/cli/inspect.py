@@ -1,0 +1,56 @@
+"""``inspect``: what a file holds, and whether it runs here."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from specrt.cli import flags
+from specrt.errors import SpecrtError
+from specrt.settings import CONTEXT, DRAFT_MODEL, KV_TYPE
+
+if TYPE_CHECKING:
+    from specrt.gguf.reader import GGUFFile
+
+HELP = "say what a GGUF file holds"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of this command."""
+    parser.add_argument("model", metavar="FILE", help="a GGUF file, or the name of a pulled model")
+    flags.add_settings(parser, "memory plan", (DRAFT_MODEL, CONTEXT, KV_TYPE))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the tables; a file that cannot be run is described all the same."""
+    from specrt.gguf.reader import open_gguf
+    from specrt.inspect import inspect
+    from specrt.llm import find_model
+
+    path = find_model(args.model)
+    with open_gguf(path) as gguf:
+        try:
+            rows = [("runs here", "yes"), *_plan(gguf, args)]
+        except SpecrtError as error:
+            rows = [("runs here", f"no: {error}")]
+    inspect(path, args.draft_model, plan=rows)
+    return 0
+
+
+def _plan(gguf: GGUFFile, args: argparse.Namespace) -> list[tuple[str, str]]:
+    """Rows of the memory plan.
+
+    Raises:
+        SpecrtError: the model, or the drafter for it, does not run here.
+    """
+    from specrt.drafters import check_drafter
+    from specrt.gguf.reader import open_gguf
+    from specrt.memory import memory_plan
+    from specrt.models import check_architecture
+
+    check_architecture(gguf)
+    plan = memory_plan(gguf, args.context, args.kv_type or "f16")
+    if args.draft_model is not None:
+        with open_gguf(args.draft_model) as drafter:
+            check_drafter(gguf, drafter)
+    return plan.rows()
