@@ -29,6 +29,7 @@ class Setting:
         parse: text to value.
         expected: what ``parse`` takes, for the error.
         help: one line.
+        metavar: stands for a value in the help.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Setting:
     parse: Callable[[str], Any]
     expected: str
     help: str
+    metavar: str = "N"
 
     def value(self, text: str, source: str) -> Any:
         """What a text says.
@@ -104,7 +106,7 @@ SPEC: Final = Setting(
 )  # fmt: skip
 SPEC_TYPE: Final = Setting(
     "type", "--spec-type", (), _variables("_TYPE"), str, "names joined by commas",
-    "who drafts: auto, none, or names joined by commas",
+    "who drafts: auto, none, or names joined by commas", "NAME[,NAME]",
 )  # fmt: skip
 SPEC_DRAFT: Final = Setting(
     "num_draft", "--spec-draft", ("--mtp-draft",), _variables("_DRAFT"),
@@ -113,11 +115,11 @@ SPEC_DRAFT: Final = Setting(
 SPEC_PMIN: Final = Setting(
     "pmin", "--spec-pmin", ("--mtp-pmin",), _variables("_PMIN"),
     _within(float, 0, 1), "a number from 0 to 1",
-    "cut a draft before the first token less likely than this",
+    "cut a draft before the first token less likely than this", "F",
 )  # fmt: skip
 DRAFT_MODEL: Final = Setting(
     "draft_model", "--draft-model", ("--spec-draft-model", "--mtp-draft-model"),
-    _variables("_DRAFT_MODEL"), str, "a path", "a drafter's file",
+    _variables("_DRAFT_MODEL"), str, "a path", "a drafter's file", "FILE",
 )  # fmt: skip
 CONTEXT: Final = Setting(
     "context", "--context", (), (), _within(int, 1, float("inf")), "an integer >= 1",
@@ -129,11 +131,11 @@ THREADS: Final = Setting(
 )  # fmt: skip
 KV_TYPE: Final = Setting(
     "kv_type", "--kv-type", (), (), _one_of(KV_TYPES), ", ".join(KV_TYPES),
-    "how keys and values are stored (default: f16)",
+    "how keys and values are stored (default: f16)", "TYPE",
 )  # fmt: skip
 DEVICE: Final = Setting(
     "device", "--device", (), (), _one_of(DEVICES), ", ".join(DEVICES),
-    "where to compute (default: auto)",
+    "where to compute (default: auto)", "NAME",
 )  # fmt: skip
 
 SPECULATION: Final = (SPEC, SPEC_TYPE, SPEC_DRAFT, SPEC_PMIN, DRAFT_MODEL)

@@ -129,7 +129,15 @@ class Stats:
 
     @property
     def ratio_to_plain(self) -> float | None:
-        """How many times faster than plain steps of the measured cost, None if unknown."""
-        if self.plain_step_ms is None or self.decode_ms <= 0:
+        """How many times faster than plain steps of the measured cost, None if unknown.
+
+        The cost is the lower of the mean over this completion's own plain steps and of what the
+        policy measured: neither a slow first step nor a passing stall may flatter the ratio.
+        """
+        num_plain = self.num_draft_counts.get(0, 0)
+        costs = [self.phases.plain / num_plain] if num_plain else []
+        if self.plain_step_ms is not None:
+            costs.append(self.plain_step_ms)
+        if not costs or self.decode_ms <= 0:
             return None
-        return self.emitted * self.plain_step_ms / self.decode_ms
+        return self.emitted * min(costs) / self.decode_ms

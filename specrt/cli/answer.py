@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -16,13 +17,36 @@ STYLES: dict[Origin, str] = {
 }
 
 
+CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+
+
+def write(text: str) -> None:
+    """A model's text on stdout; a terminal does not get what would drive it."""
+    print(for_terminal(text) if sys.stdout.isatty() else text, end="", flush=True)
+
+
+def for_terminal(text: str) -> str:
+    """The text without control characters: no escape sequence of a model moves the cursor."""
+    return text.translate(CONTROLS)
+
+
+def tell(line: Any) -> None:
+    """A dim line on stderr; a terminal gets it broken between words, a log in one piece."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True)
+    text = Text(line, "dim") if isinstance(line, str) else line
+    console.print(text, soft_wrap=not console.is_terminal)
+
+
 def summary(stats: Stats) -> str:
     """One line: who drafted, how well, how fast, or why not."""
-    parts = [_speculation(stats), f"{stats.emitted} tokens at {stats.tokens_per_second:.1f}/s"]
+    parts = [_speculation(stats), f"{stats.emitted} tokens, {stats.tokens_per_second:.1f}/s"]
     if stats.draft_steps and stats.ratio_to_plain is not None:
         parts[-1] += f", {stats.ratio_to_plain:.2f}x plain"
     if stats.time_to_first_token is not None:
-        parts.append(f"first after {stats.time_to_first_token:.0f} ms")
+        parts.append(f"first in {stats.time_to_first_token:.0f} ms")
     if stats.cached_tokens:
         parts.append(f"{stats.cached_tokens} of {stats.prompt_tokens} prompt tokens kept")
     if stats.seed is not None:
@@ -38,7 +62,7 @@ def _speculation(stats: Stats) -> str:
         return f"{stats.speculator}: no draft (nothing found, or not worth it){declined}"
     return (
         f"{stats.speculator}: {stats.num_accepted} of {stats.num_drafted} accepted "
-        f"({100 * stats.acceptance_rate:.0f} %), {stats.acceptance_length:.1f} tokens a draft"
+        f"({100 * stats.acceptance_rate:.0f} %), {stats.acceptance_length:.1f} tokens a step"
         f"{declined}"
     )
 
@@ -49,8 +73,8 @@ def legend(stats: Stats) -> Any:
 
     meanings: dict[Origin, str] = {
         "accepted": "accepted",
-        "bonus": "bonus (behind a whole draft)",
-        "corrected": "corrected (in place of a wrong draft)",
+        "bonus": "bonus (after a whole draft)",
+        "corrected": "corrected (after a wrong one)",
         "plain": "plain (no draft)",
     }
     line = Text()

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from specrt.cli import flags
-from specrt.cli.answer import summary
+from specrt.cli.answer import summary, tell, write
 from specrt.errors import SpecrtError
 from specrt.options import SamplingParams
 
@@ -34,11 +34,11 @@ def run(args: argparse.Namespace) -> int:
     llm = flags.load_model(args)
     chat = Chat(llm, params, flags.system_messages(args), flags.template_variables(args))
     if llm.chat_template.is_raw:
-        chat.tell("this file has no chat template: the model gets the bare text of the turns")
+        tell("this file has no chat template: the model gets the bare text of the turns")
     if sys.stdin.isatty():
         with suppress(ImportError):
             import readline  # noqa: F401 (gives input() a history)
-        chat.tell(COMMANDS)
+        tell(COMMANDS)
     try:
         while (line := chat.read()) is not None:
             chat.hear(line)
@@ -63,18 +63,9 @@ class Chat:
         opening: list[dict[str, str]],
         variables: dict[str, Any],
     ) -> None:
-        from rich.console import Console
-
         self._llm, self._params = llm, params
         self._opening, self._variables = opening, variables
-        self._console = Console(stderr=True, soft_wrap=True)
         self.session = self._new_session()
-
-    def tell(self, text: str) -> None:
-        """A dim line on stderr."""
-        from rich.text import Text
-
-        self._console.print(Text(text, "dim"))
 
     def read(self) -> str | None:
         """The next line, None at the end of stdin."""
@@ -87,7 +78,7 @@ class Chat:
                 return None
             except KeyboardInterrupt:
                 print()
-                self.tell("Ctrl-D ends")
+                tell("Ctrl-D ends")
 
     def hear(self, line: str) -> None:
         """Answer a line, or do what it commands; what cannot be done is told."""
@@ -100,26 +91,35 @@ class Chat:
             elif command == "/load" and argument:
                 self._load(argument.strip())
             elif command.startswith("/"):
-                self.tell(COMMANDS)
+                tell(COMMANDS)
             elif line:
                 self._answer(line)
         except (SpecrtError, OSError) as error:
-            self.tell(f"error: {error}")
+            tell(f"error: {error}")
+        except KeyboardInterrupt:
+            print(flush=True)
+            tell("stopped before there was an answer: this turn is not kept")
 
     def _answer(self, content: str) -> None:
-        """Stream an answer; a stopped one stays in the conversation as far as it came."""
+        """Stream an answer; a stopped one stays in the conversation as far as it came.
+
+        Raises:
+            KeyboardInterrupt: it was stopped before it said anything.
+        """
         session, shown = self.session, ""
         stream = session.stream_send(content, self._params, **self._variables)
         before = session.messages
         try:
             for piece in stream:
                 shown += piece.text
-                print(piece.text, end="", flush=True)
+                write(piece.text)
         except KeyboardInterrupt:
+            if not shown:
+                raise
             turn = ({"role": "user", "content": content}, {"role": "assistant", "content": shown})
             session.messages = [*before, *turn]
         print(flush=True)
-        self.tell(summary(stream.stats))
+        tell(summary(stream.stats))
 
     def _new_session(self) -> Session:
         session = self._llm.session()
@@ -130,7 +130,7 @@ class Chat:
         from specrt.session import Session
 
         self._replace(Session.load(self._llm, path))
-        self.tell(f"{len(self.session.messages)} messages, {self.session.cached_tokens} tokens")
+        tell(f"{len(self.session.messages)} messages, {self.session.cached_tokens} tokens")
 
     def _replace(self, session: Session) -> None:
         self.session.close()

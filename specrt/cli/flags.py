@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from specrt.cli.answer import tell
 from specrt.errors import OptionError
 from specrt.options import SamplingParams, SpecOptions
 from specrt.settings import DRAFT_MODEL, MODEL, SPEC, SPECULATION, Setting, spec_options
@@ -47,9 +48,9 @@ def add_settings(parser: argparse.ArgumentParser, title: str, settings: Iterable
         if setting is SPEC:
             _add_switch(group, setting)
             continue
-        parse, named = _parser_of(setting), setting.name.upper()
+        parse = _parser_of(setting)
         group.add_argument(
-            setting.flag, dest=setting.name, type=parse, metavar=named, help=setting.help
+            setting.flag, dest=setting.name, type=parse, metavar=setting.metavar, help=setting.help
         )
         for alias in setting.aliases:
             group.add_argument(alias, dest=setting.name, type=parse, help=argparse.SUPPRESS)
@@ -98,7 +99,11 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     """The fields of ``SamplingParams`` that make sense on a command line."""
     group = parser.add_argument_group("sampling")
     group.add_argument(
-        "-n", "--max-tokens", type=int, metavar="N", help="(default: to the end of the context)"
+        "-n",
+        "--max-tokens",
+        type=int,
+        metavar="N",
+        help="most tokens of an answer (default: to the end of the context)",
     )
     for name, (kind, metavar, text) in _SAMPLING.items():
         flag = f"--{name.replace('_', '-')}"
@@ -159,7 +164,7 @@ def load_model(
     from specrt.llm import load
 
     draft_model = getattr(args, DRAFT_MODEL.name, None)
-    return load(
+    llm = load(
         args.model,
         draft_model=draft_model,
         device=args.device or "auto",
@@ -167,6 +172,9 @@ def load_model(
         kv_type=args.kv_type or "f16",
         spec=spec_from(args) if spec is None else spec,
         threads=args.threads,
-        verbose=sys.stderr.isatty() if verbose is None else verbose,
+        verbose=False,
         **options,
     )
+    if sys.stderr.isatty() if verbose is None else verbose:
+        tell(str(llm.plan))
+    return llm

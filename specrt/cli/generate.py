@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specrt.cli import flags
-from specrt.cli.answer import STYLES, OriginSpans, legend, summary
+from specrt.cli.answer import STYLES, OriginSpans, for_terminal, legend, summary, tell, write
 from specrt.errors import OptionError
 
 if TYPE_CHECKING:
@@ -22,10 +22,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this command."""
     flags.add_model(parser)
     prompt = parser.add_mutually_exclusive_group()
-    prompt.add_argument("-p", "--prompt", metavar="TEXT")
+    prompt.add_argument("-p", "--prompt", metavar="TEXT", help="what to answer")
     prompt.add_argument("-f", "--file", metavar="FILE", help="the prompt's file, - for stdin")
-    parser.add_argument(
-        "--raw", action="store_true", help="continue the text as it is, without the chat template"
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--chat",
+        action="store_const",
+        const=True,
+        help="wrap the prompt in the file's chat template (default: if it has one)",
+    )
+    form.add_argument(
+        "--raw",
+        dest="chat",
+        action="store_const",
+        const=False,
+        help="continue the prompt as it is",
     )
     parser.add_argument(
         "--show-drafts", action="store_true", help="colour each token by where it came from"
@@ -45,7 +56,9 @@ def run(args: argparse.Namespace) -> int:
         finally:
             print(flush=True)
             if stream.stats.emitted:
-                _below(stream, args.show_drafts)
+                if args.show_drafts:
+                    tell(legend(stream.stats))
+                tell(summary(stream.stats))
     return 0
 
 
@@ -54,14 +67,21 @@ def _prompt(args: argparse.Namespace) -> str:
         return args.prompt
     if args.file is None:
         raise OptionError("no prompt: expected -p TEXT, or -f FILE (- for stdin)")
-    return sys.stdin.read() if args.file == "-" else Path(args.file).read_text()
+    try:
+        return sys.stdin.read() if args.file == "-" else Path(args.file).read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise OptionError(f"{args.file}: {error}; expected a text in UTF-8") from None
 
 
 def _ids(llm: LLM, prompt: str, args: argparse.Namespace) -> list[int]:
     """The prompt's ids, as a chat's only message where the file has a template."""
     from specrt.generate import chat_ids
 
-    if args.raw or llm.chat_template.is_raw:
+    bare = llm.chat_template.is_raw
+    if bare or args.chat is False:
+        if args.chat or args.system:
+            why = f"{llm.path} has none" if bare else "--raw goes without it"
+            raise OptionError(f"--chat and --system need a chat template, and {why}: leave one out")
         return llm.tokenizer.encode(prompt)
     messages = [*flags.system_messages(args), {"role": "user", "content": prompt}]
     variables = flags.template_variables(args)
@@ -71,7 +91,7 @@ def _ids(llm: LLM, prompt: str, args: argparse.Namespace) -> list[int]:
 def _show(llm: LLM, stream: Stream, show_drafts: bool) -> None:
     if not show_drafts:
         for piece in stream:
-            print(piece.text, end="", flush=True)
+            write(piece.text)
         return
     from rich.console import Console
     from rich.text import Text
@@ -80,14 +100,4 @@ def _show(llm: LLM, stream: Stream, show_drafts: bool) -> None:
     for piece in stream:
         coloured.add(piece.token_ids, piece.origins)
         for text, origin in coloured.spans(piece.text):
-            console.print(Text(text, STYLES[origin]), end="")
-
-
-def _below(stream: Stream, show_drafts: bool) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(stderr=True, soft_wrap=True)
-    if show_drafts:
-        console.print(legend(stream.stats))
-    console.print(Text(summary(stream.stats), "dim"))
+            console.print(Text(for_terminal(text), STYLES[origin]), end="")

@@ -29,7 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this command."""
     flags.add_model(parser)
     parser.add_argument(
-        "-n", "--tokens", type=int, default=TOKENS, metavar="N", help=f"(default: {TOKENS})"
+        "-n",
+        "--tokens",
+        type=int,
+        default=TOKENS,
+        metavar="N",
+        help=f"of an answer (default: {TOKENS})",
     )
     flags.add_speculation(parser)
 

@@ -1,0 +1,75 @@
+"""Exit statuses, and what stands on stderr when a command does not come to its end."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["generate"], "no prompt: expected -p TEXT"),
+        (["generate", "-p", "x", "-f", "y"], "not allowed with"),
+        (["generate", "-p", "x", "--chat", "--raw"], "not allowed with"),
+        (["generate", "missing.gguf", "-p", "x"], "missing.gguf"),
+        (["generate", "no-such-model", "-p", "x"], "smollm2-135m, gemma3-270m"),
+        (["generate", "-f", "/no/such/file"], "/no/such/file"),
+        (["generate", "-f", sys.executable], "expected a text in UTF-8"),
+        (["chat", "missing.gguf"], "missing.gguf"),
+        (["verify-lossless", "missing.gguf"], "missing.gguf"),
+        (["pull", "no-such-model"], "expected one of smollm2-135m"),
+        (["inspect", "missing.gguf"], "missing.gguf"),
+        (["inspect", str(ROOT / "pyproject.toml")], "pyproject.toml"),
+        (["inspect"], "FILE"),
+        (["nonsense"], "invalid choice"),
+        ([], "COMMAND"),
+    ],
+)
+def test_errors_are_one_line_and_status_2(cli, arguments, message):
+    status, out, err = cli(*arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ") and err.count("\n") == 1 and message in err
+
+
+def test_no_model_names_the_pull_command(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("SPECRT_CACHE", str(tmp_path))
+    status, _, err = cli("generate", "-p", "x")
+    assert status == 2 and "python -m specrt pull smollm2-135m" in err
+
+
+def start(model, *arguments, **streams):
+    command = [sys.executable, "-u", "-m", "specrt", "generate", model, "-p", "x", *arguments]
+    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, **streams)
+
+
+def test_ctrl_c_ends_an_answer_with_its_line(model):
+    process = start(model, "--ignore-eos", stdout=subprocess.PIPE)
+    assert process.stdout.read(20)  # it is answering now
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.count(b"\n") == 1 and b"tokens, " in err
+
+
+def test_ctrl_c_while_a_model_is_loaded(cli, model, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("specrt.llm.load", interrupted)
+    assert cli("generate", model, "-p", "x") == (130, "", "")
+
+
+def test_a_closed_pipe_is_quiet(model):
+    read, write = os.pipe()
+    os.close(read)
+    process = start(model, "-n", "8", stdout=write)
+    os.close(write)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 141
+    assert b"Traceback" not in err and b"Exception" not in err
