@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -40,4 +41,4 @@ def real_model(name: str) -> Path:
 
 
 def bench_prompts() -> list[dict]:
-    return json.loads((Path(__file__).parent / "prompts.json").read_text())
+    return json.loads(files("specrt.bench").joinpath("prompts.json").read_text())

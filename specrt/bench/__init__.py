@@ -1,0 +1,1 @@
+"""``python -m specrt.bench``: cases as data, timing, report."""
