@@ -3,30 +3,22 @@
 import numpy as np
 import pytest
 
+from specrt.bench.cases import DRAWS, VOCABULARIES
 from specrt.options import SamplingParams
 from specrt.reference.sampling import sample
 from specrt.sampling import make_sampler
 
-CASES = {
-    "greedy": {"temperature": 0.0},
-    "temperature": {},
-    "top_k_top_p": {"top_k": 40, "top_p": 0.9},
-    "top_p": {"top_p": 0.9},
-    "min_p": {"min_p": 0.05},
-    "penalties": {"repetition_penalty": 1.1, "frequency_penalty": 0.1},
-}
 
-
-@pytest.fixture(params=[49_152, 262_144])
+@pytest.fixture(params=VOCABULARIES)
 def row(request):
     """Logits of a usual spread."""
     return np.random.default_rng(0).normal(0, 3, request.param).astype(np.float32)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", DRAWS)
 def test_draw(benchmark, row, case):
     """The history holds 100,000 ids and grows by nothing."""
-    params = SamplingParams(**{"temperature": 0.8, "seed": 1} | CASES[case])
+    params = SamplingParams(**{"temperature": 0.8, "seed": 1} | DRAWS[case])
     history = np.random.default_rng(1).integers(0, 20_000, 100_000).astype(np.int32)
     sampler = make_sampler(params, len(row))
     args = (row, history, 1000, len(history))

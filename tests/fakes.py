@@ -1,10 +1,8 @@
-"""Speculators that tests script."""
+"""A speculator that tests script."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-
-import numpy as np
 
 from specrt.state.messages import Draft, DraftContext, Kept, Tap
 from specrt.state.sequence import Sequence
@@ -38,41 +36,3 @@ class ScriptedSpeculator:
 
     def reset(self, sequence: Sequence) -> None:
         pass
-
-
-class Oracle:
-    """A script: the true continuation for a seeded number of rows, then something else.
-
-    Args:
-        truths: whole sequences, prompt included; the one that starts with the prompt counts.
-        vocab_size: other ids are drawn below it.
-        inner: proposes the other ids, None for random ones.
-    """
-
-    def __init__(
-        self,
-        truths: list[list[int]],
-        vocab_size: int,
-        seed: int = 0,
-        inner: Callable[[DraftContext], list[int]] | None = None,
-    ) -> None:
-        self.truths = truths
-        self.vocab_size = vocab_size
-        self.random = np.random.default_rng(seed)
-        self.inner = inner
-
-    def __call__(self, context: DraftContext) -> list[int]:
-        wanted = context.num_draft
-        right = int(self.random.choice([0, wanted, self.random.integers(0, wanted + 1)]))
-        guesses = self.inner(context) if self.inner else []
-        noise = self.random.integers(0, self.vocab_size, wanted).tolist()
-        guesses = (guesses + noise[len(guesses) :])[:wanted]
-        truth = self._truth(context.sequence)[:right]
-        return truth + guesses[len(truth) :]
-
-    def _truth(self, sequence: Sequence) -> list[int]:
-        so_far = sequence.tokens
-        for truth in self.truths:
-            if truth[: len(so_far)] == so_far:
-                return truth[len(so_far) :]
-        return []

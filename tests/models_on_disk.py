@@ -41,4 +41,4 @@ def real_model(name: str) -> Path:
 
 
 def bench_prompts() -> list[dict]:
-    return json.loads(files("specrt.bench").joinpath("prompts.json").read_text())
+    return json.loads((files("specrt.bench") / "prompts.json").read_text(encoding="utf-8"))

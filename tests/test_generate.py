@@ -9,9 +9,10 @@ import specrt
 from specrt import SamplingParams, SpecOptions
 from specrt.errors import ContextError, OptionError, UnsupportedError
 from specrt.generate import completion
+from specrt.lossless import MixedDrafts
 from specrt.speculative.governor import FixedPolicy
 from specrt.speculative.registry import SpeculatorFactory, default_registry
-from tests.fakes import Oracle, ScriptedSpeculator
+from tests.fakes import ScriptedSpeculator
 from tests.models_on_disk import load_golden
 from tests.running import run, same
 from tests.tiny_model import write_tiny_model
@@ -30,9 +31,9 @@ def llm(path):
     return specrt.load(path, spec="none", verbose=False)
 
 
-def drafts_of(llm, plain, seed=0) -> ScriptedSpeculator:
+def drafts_of(llm, plain, seed=0) -> MixedDrafts:
     truth = plain.prompt_token_ids + plain.token_ids
-    return ScriptedSpeculator(Oracle([truth], llm.target.vocab_size, seed))
+    return MixedDrafts(truth, llm.target.vocab_size, seed)
 
 
 def ids_of(llm, text=PROMPT) -> list[int]:
@@ -187,6 +188,16 @@ def test_too_many_streams_is_an_error(llm):
     for stream in streams:
         stream.close()
     llm.generate(PROMPT, PARAMS)
+
+
+def test_closing_twice_does_not_take_another_sequence_away(llm):
+    first = llm.target.open_sequence()
+    llm.target.close_sequence(first)
+    second = llm.target.open_sequence()
+    llm.target.close_sequence(first)
+    assert llm.target.num_open == 1
+    llm.target.close_sequence(second)
+    assert llm.target.num_open == 0
 
 
 def test_an_unstarted_stream_gives_its_sequence_back(llm):

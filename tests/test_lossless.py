@@ -12,8 +12,8 @@ import pytest
 import specrt
 from specrt import SamplingParams, SpecOptions
 from specrt.generate import chat_ids
+from specrt.lossless import MixedDrafts
 from specrt.speculative.algorithms.ngram import NgramSpeculator
-from tests.fakes import Oracle, ScriptedSpeculator
 from tests.models_on_disk import GOLDENS, bench_prompts, golden_arrays, load_golden, real_model
 from tests.running import Histogram, run, same
 
@@ -83,14 +83,9 @@ def test_golden_models(name, drafter, setting, num_draft):
     pytest.fail(f"the windows never covered every outcome: {seen}")
 
 
-def speculator(drafter: str, truth: list[int], vocab_size: int, seed: int) -> ScriptedSpeculator:
-    if drafter == "scripted":
-        return ScriptedSpeculator(Oracle([truth], vocab_size, seed))
-    ngram = NgramSpeculator()
-    inner = Oracle([truth], vocab_size, seed, lambda context: ngram.propose([context])[0].tokens)
-    mixed = ScriptedSpeculator(inner)
-    mixed.commit, mixed.reset = ngram.commit, ngram.reset
-    return mixed
+def speculator(drafter: str, truth: list[int], vocab_size: int, seed: int) -> MixedDrafts:
+    inner = NgramSpeculator() if drafter == "ngram" else None
+    return MixedDrafts(truth, vocab_size, seed, inner)
 
 
 @cache

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from specrt.bench.op_cases import OPS as BENCHED
 from specrt.host import HostOps
 from specrt.ops import Ops
 from specrt.reference import ReferenceOps
@@ -37,6 +38,7 @@ def test_an_op_has_one_stem(op):
 def test_the_tests_and_kernels_are_those_of_the_ops():
     tests = {path.stem.removeprefix("test_") for path in (ROOT / "tests/ops").glob("test_*.py")}
     assert tests == set(OPS)
+    assert set(BENCHED) == set(OPS)
 
 
 @pytest.mark.parametrize("name", TABLE)

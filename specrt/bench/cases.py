@@ -1,77 +1,125 @@
-"""What is measured, as data."""
+"""What the op and host benchmarks run, as data; ``op_cases.py`` says how a case becomes a call."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.resources import files
-from typing import Any
+from typing import Final
 
-from specrt.errors import OptionError
+import numpy as np
 
-NUM_TOKENS = 256
-NUM_PAIRS = 3
-
-FOLLOW_UPS = (
-    "Now write it again, with a short heading.",
-    "Which part of it matters most? Quote it.",
-    "Write the whole once more, a little shorter.",
-)
-"""What is said in turn 2 and later, round and round."""
+from specrt.ops import Activation, KVType, Role
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
-    """A chat that is answered.
+class LinearCase:
+    """A matrix [N, K] times rows; also the head with its argmax."""
 
-    Args:
-        id: its name.
-        category: prose, factual, edit, summarize, json or code.
-        messages: each with ``role`` and ``content``; the last one is the user's.
-    """
-
-    id: str
-    category: str
-    messages: list[dict[str, str]]
-
-
-def prompts(ids: Iterable[str] = ()) -> list[Prompt]:
-    """The fixed prompts, or those of them that are named, in the file's order.
-
-    Raises:
-        OptionError: there is no prompt of that name.
-    """
-    text = files("specrt.bench").joinpath("prompts.json").read_text(encoding="utf-8")
-    every = [Prompt(**entry) for entry in json.loads(text)]
-    wanted = set(ids)
-    unknown = wanted - {prompt.id for prompt in every}
-    if unknown:
-        known = ", ".join(prompt.id for prompt in every)
-        raise OptionError(f"prompts {', '.join(sorted(unknown))}: expected some of {known}")
-    return [prompt for prompt in every if not wanted or prompt.id in wanted]
+    type: str
+    outputs: int
+    width: int
+    rows: int
+    role: Role = "int8"
 
 
 @dataclass(frozen=True, slots=True)
-class SamplerCase:
-    """One draw.
+class RowsCase:
+    """An op over rows of one width: rms_norm, quantize, copy."""
 
-    Args:
-        name: as shown.
-        params: fields of ``SamplingParams``.
-    """
-
-    name: str
-    params: dict[str, Any]
+    width: int
+    rows: int
 
 
-SAMPLER_CASES = (
-    SamplerCase("temperature", {"temperature": 0.8}),
-    SamplerCase("top-k, top-p", {"temperature": 0.8, "top_k": 40, "top_p": 0.9}),
-    SamplerCase("top-p", {"temperature": 0.8, "top_p": 0.9}),
-    SamplerCase("penalties", {"temperature": 0.8, "repetition_penalty": 1.1}),
+@dataclass(frozen=True, slots=True)
+class EmbedCase:
+    """Rows of a matrix [N, K] by id."""
+
+    type: str
+    vocab: int
+    width: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class GluCase:
+    """Gated rows."""
+
+    activation: Activation
+    width: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionCase:
+    """Rows at the end of a sequence; also rope_kv, which stores them there."""
+
+    kv_type: KVType
+    heads: int
+    kv_heads: int
+    head_dim: int
+    length: int
+    rows: int
+
+
+ROWS: Final = (1, 4, 9, 17)
+TYPES: Final = (
+    "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL",
+    "IQ4_XS", "IQ3_XXS", "IQ3_S", "IQ2_XXS", "IQ2_XS", "IQ2_S", "MXFP4", "F16", "BF16", "F32",
+)  # fmt: skip
+# Larger than a core's caches, as the weights of a model are.
+MATRIX: Final = (8192, 2048)
+
+LINEAR: Final = tuple(LinearCase(kind, *MATRIX, rows) for kind in TYPES for rows in ROWS) + tuple(
+    LinearCase(kind, *MATRIX, rows, "int8x2") for kind in ("Q4_K", "Q8_0") for rows in ROWS
 )
-VOCABULARIES = (49_152, 262_144)
-HISTORIES = (1_000, 100_000, 1_000_000)
-NUM_ROWS = (1, 4, 9)
-"""Rows of a step: plain, and windows of K = 3 and K = 8."""
+HEAD: Final = (
+    *(LinearCase("Q8_0", 49_152, 576, rows) for rows in ROWS),  # SmolLM2 135M
+    *(LinearCase("Q6_K", 262_144, 768, rows) for rows in (1, 9)),  # as large as Gemma 3's
+)
+EMBED: Final = tuple(EmbedCase(kind, 49_152, 768, 9) for kind in ("Q8_0", "Q4_K", "F16"))
+RMS_NORM: Final = tuple(RowsCase(width, rows) for width in (576, 4096) for rows in ROWS)
+QUANTIZE: Final = RMS_NORM
+COPY: Final = (RowsCase(576, 9), RowsCase(4096, 9))
+GLU: Final = tuple(GluCase(kind, 1536, rows) for kind in ("silu", "gelu_tanh") for rows in ROWS)
+ATTENTION: Final = tuple(
+    AttentionCase(kv_type, *heads, length, rows)
+    for heads in ((9, 3, 64), (4, 1, 256))
+    for kv_type in ("f16", "f32", "q8_0")
+    for length in (512, 4096)
+    for rows in ROWS
+)
+ROPE_KV: Final = tuple(
+    AttentionCase(kv_type, 9, 3, 64, 512, rows)
+    for kv_type in ("f16", "f32", "q8_0")
+    for rows in ROWS
+)
+
+HISTORIES: Final = (1_000, 100_000, 1_000_000)
+TEXTS: Final = ("random", "zipf", "copies")
+VOCABULARIES: Final = (49_152, 262_144)
+DRAWS: Final = {
+    "greedy": {"temperature": 0.0},
+    "temperature": {},
+    "top_k_top_p": {"top_k": 40, "top_p": 0.9},
+    "top_p": {"top_p": 0.9},
+    "min_p": {"min_p": 0.05},
+    "penalties": {"repetition_penalty": 1.1, "frequency_penalty": 0.1},
+}
+"""Sampling parameters, over a temperature of 0.8 and seed 1."""
+
+
+def text(kind: str, length: int, seed: int = 1) -> np.ndarray:
+    """Ids that hardly repeat an n-gram, that do as words do, or that copy earlier passages.
+
+    Returns:
+        [length] int32, ids below 49152.
+    """
+    rng = np.random.default_rng(seed)
+    if kind == "random":
+        return rng.integers(0, 49152, length).astype(np.int32)
+    if kind == "zipf":
+        return np.minimum(rng.zipf(1.3, length), 49151).astype(np.int32)
+    base = rng.integers(0, 49152, length // 3 + 64).astype(np.int32)
+    starts = rng.integers(0, len(base) - 40, length // 5 + 1)
+    sizes = rng.integers(5, 40, len(starts))
+    pieces = [base[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+    return np.concatenate(pieces)[:length]

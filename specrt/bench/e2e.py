@@ -1,198 +1,86 @@
-"""End to end: plain and speculative decoding of the same prompts, in turn, in one process."""
+"""End to end: the prompts' answers, plain and speculative."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+import argparse
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
 
-from specrt.bench.cases import FOLLOW_UPS, NUM_PAIRS, NUM_TOKENS, Prompt
-from specrt.bench.timing import Spread, WrongResultError, interleaved, is_degenerate, ratios
-from specrt.generate import Completion
+from specrt.bench.arguments import add_json, add_model, load_model, positive
+from specrt.bench.costs import row_seconds
+from specrt.bench.pairs import Pair, pairs
+from specrt.bench.prompts import Prompt, load_prompts
+from specrt.bench.report import check_writable, collect, save
+from specrt.bench.summary import show_results, summarise, totals
+from specrt.bench.timing import machine, model_file, peak_memory
+from specrt.generate import INHERIT
 from specrt.llm import LLM
-from specrt.options import SamplingParams, SpecOptions
-from specrt.session import Session
-from specrt.stats import Stats
+from specrt.options import SamplingParams
+
+WARM_TOKENS = 1023  # a prefill of every chunk size from 512 down to 1
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How to measure.
-
-    Args:
-        tokens: of an answer.
-        pairs: plain and speculative runs of every prompt.
-        turns: of every conversation.
-        ignore_eos: answers go on behind an end token.
-    """
-
-    tokens: int = NUM_TOKENS
-    pairs: int = NUM_PAIRS
-    turns: int = 1
-    ignore_eos: bool = False
-
-    @property
-    def params(self) -> SamplingParams:
-        """Greedy."""
-        return SamplingParams(max_tokens=self.tokens, ignore_eos=self.ignore_eos)
-
-
-@dataclass(slots=True)
-class Turn:
-    """One answer.
-
-    Args:
-        completion: what came.
-        seconds: of everything but the target's prefill.
-    """
-
-    completion: Completion
-    seconds: float
-
-
-@dataclass(slots=True)
-class Row:
-    """One turn of one prompt over all pairs.
-
-    Args:
-        name, category: of the prompt; a later turn's name ends with its number.
-        tokens: of the answer.
-        plain_tps, spec_tps: tokens per second.
-        ratio: of speculative to plain decoding.
-        plain_ttft, spec_ttft: milliseconds to the first token.
-        acceptance_rate, acceptance_length: of the last run.
-        accepted_at: share of d1, d2 .. that was accepted where it was reached.
-        num_draft_counts: steps by K, of the last run.
-        plain_ms, spec_ms: milliseconds per step and phase.
-        degenerate: the answer ends in a cycle, so its acceptance says little.
-    """
-
-    name: str
-    category: str
-    tokens: int
-    speculator: str | None
-    plain_tps: Spread
-    spec_tps: Spread
-    ratio: Spread
-    plain_ttft: float
-    spec_ttft: float
-    acceptance_rate: float
-    acceptance_length: float
-    accepted_at: list[float]
-    num_draft_counts: dict[int, int]
-    plain_ms: dict[str, float]
-    spec_ms: dict[str, float]
-    degenerate: bool
-    declined: list[str] = field(default_factory=list)
-
-    def as_json(self) -> dict:
-        """Plain values."""
-        return asdict(self)
-
-
-def warm_up(llm: LLM, prompt: Prompt, spec: SpecOptions) -> None:
-    """Let every program of a short answer be recorded, and memory be touched."""
-    for options in ("none", spec):
-        llm.chat(
-            prompt.messages, SamplingParams(max_tokens=48), spec=options, enable_thinking=False
-        )
-
-
-def measure(llm: LLM, prompt: Prompt, spec: SpecOptions, options: Options) -> Iterator[Row]:
-    """The rows of one prompt.
-
-    Raises:
-        WrongResultError: speculative decoding gave other ids than plain decoding.
-    """
-    plain: list[list[Turn]] = []
-    speculative: list[list[Turn]] = []
-
-    def runner(runs: list[list[Turn]], how: SpecOptions) -> Callable[[], None]:
-        return lambda: runs.append(conversation(llm, prompt, how, options))
-
-    interleaved(runner(plain, SpecOptions("none")), runner(speculative, spec), options.pairs)
-    for turn in range(options.turns):
-        name = prompt.id if turn == 0 else f"{prompt.id} #{turn + 1}"
-        yield row(
-            name, prompt.category, [run[turn] for run in plain], [run[turn] for run in speculative]
-        )
-
-
-def conversation(llm: LLM, prompt: Prompt, spec: SpecOptions, options: Options) -> list[Turn]:
-    """One session: the prompt, then follow-ups."""
-    said = [prompt.messages[-1]["content"]]
-    said += [FOLLOW_UPS[i % len(FOLLOW_UPS)] for i in range(options.turns - 1)]
-    with llm.session() as session:
-        session.messages = list(prompt.messages[:-1])
-        return [_timed(session, content, spec, options) for content in said]
-
-
-def _timed(session: Session, content: str, spec: SpecOptions, options: Options) -> Turn:
-    start = time.perf_counter()
-    completion = session.send(content, options.params, spec=spec, enable_thinking=False)
-    seconds = time.perf_counter() - start - completion.stats.phases.prefill / 1e3
-    return Turn(completion, seconds)
-
-
-def row(name: str, category: str, plain: list[Turn], speculative: list[Turn]) -> Row:
-    """Compare the runs of one turn.
-
-    Raises:
-        WrongResultError: ids differ.
-    """
-    ids = plain[0].completion.token_ids
-    for run in (*plain, *speculative):
-        check_ids(name, run.completion.token_ids, ids)
-    stats = speculative[-1].completion.stats
-    return Row(
-        name=name,
-        category=category,
-        tokens=len(ids),
-        speculator=stats.speculator,
-        plain_tps=Spread.of([len(ids) / run.seconds for run in plain]),
-        spec_tps=Spread.of([len(ids) / run.seconds for run in speculative]),
-        ratio=ratios([run.seconds for run in plain], [run.seconds for run in speculative]),
-        plain_ttft=_first_token(plain),
-        spec_ttft=_first_token(speculative),
-        acceptance_rate=stats.acceptance_rate,
-        acceptance_length=stats.acceptance_length,
-        accepted_at=[a / d for a, d in zip(stats.accepted_at, stats.drafted_at, strict=True)],
-        num_draft_counts=dict(sorted(stats.num_draft_counts.items())),
-        plain_ms=milliseconds(plain[-1].completion.stats),
-        spec_ms=milliseconds(stats),
-        degenerate=is_degenerate(ids),
-        declined=stats.declined,
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this benchmark."""
+    add_model(parser)
+    add_json(parser)
+    parser.add_argument("--pairs", type=positive, default=3, metavar="N", help="of each prompt")
+    parser.add_argument(
+        "--turns", type=positive, default=1, metavar="N", help="of a session; 2 and later are told"
     )
+    parser.add_argument("--ignore-eos", action="store_true", help="go on past end tokens")
+    parser.set_defaults(tokens=256)
 
 
-def check_ids(name: str, got: list[int], expected: list[int]) -> None:
-    """Compare the ids of two runs.
+def run(args: argparse.Namespace) -> int:
+    """Measure, print and save.
 
     Raises:
-        WrongResultError: they differ.
+        WrongResultError: speculation changed an answer.
+        SpecrtError: a flag, the model or a prompt is impossible.
     """
-    if got == expected:
-        return
-    pairs = zip(got, expected, strict=False)
-    place = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(got), len(expected)))
-    raise WrongResultError(
-        f"{name}: token {place} of {len(got)} differs from plain decoding's {len(expected)}: "
-        "expected the same ids; no time is reported for a wrong result"
-    )
+    check_writable(args.json)
+    prompts = load_prompts(args.prompts)
+    llm = load_model(args)
+    params = SamplingParams(max_tokens=args.tokens, ignore_eos=args.ignore_eos)
+    measured, complete = collect(measure(llm, prompts, params, args.pairs, args.turns))
+    if measured:
+        results, whole = summarise(measured), totals(measured)
+        show_results(results, whole)
+        for line in dict.fromkeys(line for result in results for line in result.declined):
+            print(f"declined: {line}")
+        print(f"peak memory {peak_memory() / 2**20:.0f} MiB")
+        content = {
+            "bench": "e2e",
+            "complete": complete,
+            "machine": machine(args.threads),
+            "model": model_file(llm.path),
+            "settings": {
+                "tokens": args.tokens,
+                "pairs": args.pairs,
+                "turns": args.turns,
+                "ignore_eos": args.ignore_eos,
+                "context": llm.context,
+                "kv_type": args.kv_type,
+                "device": llm.target.ops.device,
+                "spec": asdict(llm.generator.spec),
+            },
+            "peak_memory_bytes": peak_memory(),
+            "results": results,
+            "totals": whole,
+        }
+        save(args.json, content)
+    return 0 if complete else 130
 
 
-def _first_token(runs: list[Turn]) -> float:
-    return Spread.of([run.completion.stats.time_to_first_token or 0.0 for run in runs]).median
-
-
-def milliseconds(stats: Stats) -> dict[str, float]:
-    """Milliseconds by phase: prefill and catch-up in all, the others per step that has them."""
-    plain_steps = stats.steps - stats.draft_steps
-    phases = stats.phases
-    per_step = {
-        "plain": phases.plain / plain_steps if plain_steps else 0.0,
-        "verify": phases.verify / stats.draft_steps if stats.draft_steps else 0.0,
-    }
-    for phase in ("draft", "accept", "rollback", "commit"):
-        per_step[phase] = getattr(phases, phase) / stats.steps if stats.steps else 0.0
-    return {"prefill": phases.prefill, "catch_up": phases.catch_up, **per_step}
+def measure(
+    llm: LLM, prompts: list[Prompt], params: SamplingParams, rounds: int, turns: int = 1
+) -> Iterator[Pair]:
+    """Pair after pair, once all programs are recorded and the weights are in memory."""
+    resolved = llm.speculation.resolve(llm.generator.spec)
+    with closing(llm.session()):  # so that the pages of both sequences get touched
+        row_seconds(llm, resolved.num_draft + 1, WARM_TOKENS, rounds=1)
+    row_seconds(llm, resolved.num_draft + 1, WARM_TOKENS, rounds=1)
+    for prompt in prompts:
+        yield from pairs(llm, prompt, params, INHERIT, rounds, turns)

@@ -1,15 +1,30 @@
-"""What a step does outside the model: n-gram, governor and sampler, in microseconds."""
+"""Host work of a step in microseconds: n-gram, governor, sampler."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+import argparse
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from time import perf_counter_ns
 
 import numpy as np
 
-from specrt.bench.cases import HISTORIES, SAMPLER_CASES, VOCABULARIES, SamplerCase
-from specrt.bench.timing import WrongResultError
+from specrt.bench.arguments import add_json, positive
+from specrt.bench.cases import DRAWS, HISTORIES, TEXTS, VOCABULARIES, text
+from specrt.bench.report import (
+    Bound,
+    bound_rows,
+    check_writable,
+    collect,
+    number,
+    save,
+    show,
+    show_bounds,
+)
+from specrt.bench.timing import Latency, WrongResultError, machine
 from specrt.options import SamplingParams
 from specrt.reference.sampling import sample
 from specrt.sampling import make_sampler
@@ -18,136 +33,192 @@ from specrt.speculative.governor import Governor
 from specrt.state.messages import DraftContext, Kept
 from specrt.state.sequence import Cursor, Sequence
 
-STEPS = 5_000
+KEPT_ROWS = 3
 NUM_DRAFT = 8
-KEPT = 3
+CONTEXT = 1_100_000
+BLOCK = 100
+"""Steps between two rewinds, so that a history keeps its length."""
 
 
 @dataclass(frozen=True, slots=True)
-class HostRow:
-    """One measured case, in seconds of a call."""
+class HostTime:
+    """One kind of work.
 
-    name: str
+    Args:
+        part: ngram, governor or sampler.
+        case: over what.
+        size: of the history or the vocabulary.
+        microseconds: of a step or a draw.
+        drafted: mean ids of a proposal, None for what proposes nothing.
+    """
+
+    part: str
     case: str
-    median: float
-    p999: float
-
-    @classmethod
-    def of(cls, name: str, case: str, seconds: np.ndarray) -> HostRow:
-        """From the seconds of every call."""
-        return cls(name, case, float(np.median(seconds)), float(np.quantile(seconds, 0.999)))
-
-    def as_json(self) -> dict:
-        """Plain values."""
-        microseconds = {"median_us": 1e6 * self.median, "p99.9_us": 1e6 * self.p999}
-        return {"name": self.name, "case": self.case, **microseconds}
+    size: int
+    microseconds: Latency
+    calls: int
+    drafted: float | None = None
 
 
-def measure() -> Iterator[HostRow]:
-    """Every case.
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this benchmark."""
+    add_json(parser)
+    parser.add_argument("--calls", type=positive, default=20_000, metavar="N", help="of each kind")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print and save.
 
     Raises:
-        WrongResultError: a proposal or a drawn id is wrong.
+        WrongResultError: a draw is not the reference's.
     """
-    for length in HISTORIES:
-        yield ngram(length)
-    yield governor()
-    for vocab_size in VOCABULARIES:
-        for case in SAMPLER_CASES:
-            yield sampler(case, vocab_size)
+    check_writable(args.json)
+    times, complete = collect(measure(args.calls))
+    show(
+        f"Microseconds; n-gram: propose {NUM_DRAFT} and commit {KEPT_ROWS} rows",
+        ("part", "case", "size", "median", "p99.9", "mean draft"),
+        [
+            (
+                one.part,
+                one.case,
+                f"{one.size:,}",
+                number(one.microseconds.median),
+                number(one.microseconds.p999),
+                number(one.drafted, 1),
+            )
+            for one in times
+        ],
+        num_texts=2,
+    )
+    bounds = ngram_bounds(times)
+    show_bounds(bounds)
+    content = {
+        "bench": "host",
+        "complete": complete,
+        "machine": machine(threads=1),
+        "settings": {"calls": args.calls, "num_draft": NUM_DRAFT, "kept_rows": KEPT_ROWS},
+        "results": times,
+        "bounds": bound_rows(bounds),
+    }
+    save(args.json, content)
+    return 0 if complete else 130
 
 
-def ngram(length: int, steps: int = STEPS) -> HostRow:
-    """Propose 8 and commit 3 kept rows a step, behind a history of that length."""
-    ids = copied_text(length + KEPT * (steps + 1) + 1)
-    speculator, sequence = NgramSpeculator(), Sequence(0, len(ids))
-    sequence.history[: len(ids)] = ids
+def measure(calls: int) -> Iterator[HostTime]:
+    """All of it; the sampler, whose calls take longest, a tenth as often."""
+    for kind in TEXTS:
+        for length in HISTORIES:
+            yield ngram_step(kind, length, calls)
+    for most in (NUM_DRAFT, 64):
+        yield governor_step(most, calls)
+    for vocabulary in VOCABULARIES:
+        for case in DRAWS:
+            yield sampler_draw(case, vocabulary, max(1, calls // 10))
+
+
+def ngram_step(kind: str, length: int, calls: int) -> HostTime:
+    """Commit and propose through the Python calls; every block of steps sees fresh text."""
+    speculator, sequence = NgramSpeculator(), Sequence(0, CONTEXT)
+    blocks = -(-calls // BLOCK)
+    ids = text(kind, length + blocks * BLOCK * KEPT_ROWS + 1)
+    sequence.history[:length] = ids[:length]
     sequence.cursor = Cursor(num_tokens=length)
-    speculator.propose([DraftContext(sequence, NUM_DRAFT)])
-    seconds = np.empty(steps)
-    for step in range(steps):
-        start = length + KEPT * step
-        sequence.cursor = Cursor(num_tokens=start + KEPT)
-        tokens = ids[start - 1 : start + KEPT].tolist()
-        kept = [Kept(sequence, start - 1, tokens[:KEPT], tokens[KEPT], {})]
-        contexts = [DraftContext(sequence, NUM_DRAFT)]
-        begin = time.perf_counter()
-        speculator.commit(kept)
-        drafts = speculator.propose(contexts)
-        seconds[step] = time.perf_counter() - begin
-        if step % (steps // 5) == 0:
-            check_proposal(sequence.tokens, drafts[0].tokens)
-    return HostRow.of("n-gram", f"history {length:,}, propose 8 + commit 3", seconds)
+    context = DraftContext(sequence, NUM_DRAFT)
+    speculator.propose([context])
+    seconds: list[float] = []
+    drafted = 0
+    for block in range(blocks):
+        start = length + block * BLOCK * KEPT_ROWS
+        end = length + BLOCK * KEPT_ROWS
+        sequence.history[length:end] = ids[start : start + BLOCK * KEPT_ROWS]
+        with _collector_off():
+            for at in range(length, end, KEPT_ROWS):
+                tokens = sequence.history[at - 1 : at + KEPT_ROWS].tolist()
+                kept = [Kept(sequence, at - 1, tokens[:-1], tokens[-1], {})]
+                sequence.cursor = Cursor(num_tokens=at + KEPT_ROWS)
+                before = perf_counter_ns()
+                speculator.commit(kept)
+                drafts = speculator.propose([context])
+                seconds.append((perf_counter_ns() - before) * 1e-9)
+                drafted += len(drafts[0].tokens)
+        sequence.cursor = Cursor(num_tokens=length)
+        speculator.reset(sequence)
+    return HostTime(
+        "ngram", kind, length, Latency.of(seconds), len(seconds), drafted / len(seconds)
+    )
 
 
-def check_proposal(history: list[int], proposed: list[int]) -> None:
-    """Compare with a search for the newest place of the longest n-gram.
+def ngram_bounds(times: Iterable[HostTime]) -> list[Bound]:
+    """What the n-gram index has to hold, for the kinds of text that were measured whole."""
+    bounds: list[Bound] = []
+    by_kind: dict[str, dict[int, Latency]] = {}
+    for one in times:
+        if one.part == "ngram":
+            by_kind.setdefault(one.case, {})[one.size] = one.microseconds
+    for kind, latency in by_kind.items():
+        if set(latency) == set(HISTORIES):
+            short, middle, long = (latency[size] for size in HISTORIES)
+            growth = long.median / short.median
+            worst = max(one.p999 for one in latency.values())
+            bounds += [
+                Bound(f"{kind}: median us at {HISTORIES[1]:,}", middle.median, 2.0, True),
+                Bound(f"{kind}: median at {HISTORIES[2]:,} / {HISTORIES[0]:,}", growth, 1.5, True),
+                Bound(f"{kind}: p99.9 us, worst history", worst, 20.0, True),
+            ]
+    return bounds
+
+
+def governor_step(most: int, calls: int) -> HostTime:
+    """num_draft and observe over drafts that land whole, by half or not at all."""
+    policy = Governor().policy()
+    outcomes = np.random.default_rng(0).integers(0, 3, calls).tolist()
+
+    def step(outcome: int) -> None:
+        num_draft = policy.num_draft(most)
+        landed = num_draft * outcome // 2
+        policy.observe(num_draft, landed, 1e-6, 0.01 + 0.001 * num_draft, 1e-6)
+
+    seconds = _timed_each(partial(step, outcome) for outcome in outcomes)
+    return HostTime("governor", "num_draft and observe", most, Latency.of(seconds), calls)
+
+
+def sampler_draw(case: str, vocabulary: int, calls: int) -> HostTime:
+    """Draws at following positions from one row of logits; history of 100,000 ids.
 
     Raises:
-        WrongResultError: something else was proposed.
+        WrongResultError: the first draw is not the reference's.
     """
-    expected: list[int] = []
-    ids = np.asarray(history)
-    for order in range(min(8, len(ids) - 1), 1, -1):
-        windows = np.lib.stride_tricks.sliding_window_view(ids[:-1], order)
-        hits = np.flatnonzero((windows == ids[-order:]).all(axis=1))
-        if len(hits):
-            source = [*history]
-            for place in range(int(hits[-1]) + order, int(hits[-1]) + order + NUM_DRAFT):
-                source.append(source[place])
-            expected = source[len(history) :]
-            break
-    if proposed != expected:
-        raise WrongResultError(f"n-gram proposed {proposed}, expected {expected}")
+    params = SamplingParams(**{"temperature": 0.8, "seed": 1} | DRAWS[case])  # type: ignore[arg-type]
+    logits = np.random.default_rng(0).normal(0, 3, vocabulary).astype(np.float32)
+    history = np.random.default_rng(1).integers(0, 20_000, 100_000).astype(np.int32)
+    sampler = make_sampler(params, vocabulary)
+    prompt_len, position = 1000, len(history)
+    drawn = sampler.draw(logits, history, prompt_len, position, False)
+    if drawn != sample(logits, history, prompt_len, params, 1, position):
+        raise WrongResultError(f"sampler {case}: the draw differs from the reference's")
+    seconds = _timed_each(
+        partial(sampler.draw, logits, history, prompt_len, position + number, False)
+        for number in range(calls)
+    )
+    return HostTime("sampler", case, vocabulary, Latency.of(seconds), calls)
 
 
-def copied_text(length: int) -> np.ndarray:
-    """Ids of which passages come again, [length] int32."""
-    random = np.random.default_rng(1)
-    base = random.integers(0, 49_152, max(length // 3, 100)).astype(np.int32)
-    pieces, total = [], 0
-    while total < length:
-        start, size = random.integers(0, len(base) - 40), random.integers(5, 40)
-        pieces.append(base[start : start + size])
-        total += len(pieces[-1])
-    return np.concatenate(pieces)[:length]
-
-
-def governor(steps: int = STEPS) -> HostRow:
-    """Ask for K and tell what came of it."""
-    policy = Governor().policy()
-    seconds = np.empty(steps)
-    for step in range(steps):
-        begin = time.perf_counter()
-        num_draft = policy.num_draft(NUM_DRAFT)
-        matched = num_draft // 2 if step % 7 == 0 else num_draft
-        policy.observe(num_draft, matched, 1e-6, 0.01 + 0.001 * num_draft, 1e-6)
-        seconds[step] = time.perf_counter() - begin
-    return HostRow.of("governor", "num_draft + observe", seconds)
-
-
-def sampler(case: SamplerCase, vocab_size: int, steps: int = 50) -> HostRow:
-    """One draw from a row of logits behind a history of 10,000 ids."""
-    row = np.random.default_rng(0).normal(0, 3, vocab_size).astype(np.float32)
-    most = min(20_000, vocab_size)
-    history = np.random.default_rng(1).integers(0, most, 10_000).astype(np.int32)
-    params = SamplingParams(seed=1, **case.params)
-    sampler = make_sampler(params, vocab_size)
-    drawn = sampler.draw(row, history, 1000, len(history), False)
-    expected = sample(row, history, 1000, params, 1, len(history))
-    if drawn != expected:
-        raise WrongResultError(f"{case.name}: drew {drawn}, the reference {expected}")
-
-    def draw() -> None:
-        sampler.draw(row, history, 1000, len(history), False)
-
-    return HostRow.of("sampler", f"{case.name}, vocabulary {vocab_size:,}", _each(draw, steps))
-
-
-def _each(call: Callable[[], None], steps: int) -> np.ndarray:
-    seconds = np.empty(steps)
-    for step in range(steps):
-        begin = time.perf_counter()
-        call()
-        seconds[step] = time.perf_counter() - begin
+def _timed_each(calls: Iterator[Callable[[], object]]) -> list[float]:
+    """Seconds of each call."""
+    seconds = []
+    with _collector_off():
+        for call in calls:
+            before = perf_counter_ns()
+            call()
+            seconds.append((perf_counter_ns() - before) * 1e-9)
     return seconds
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """As timeit has it: a collection is not the work of the step that it falls into."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

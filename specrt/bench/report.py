@@ -3,101 +3,136 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from rich import box
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from specrt.bench.e2e import Row
-from specrt.bench.timing import Spread, geometric_mean, peak_memory
+from specrt.bench.timing import Spread
+from specrt.errors import OptionError
+
+T = TypeVar("T")
+
+CYCLE_TOKENS = 64
+FOLDERS = re.compile(r"(?<![\w.])/(?:[^\s/:'\"]+/)*(?=[^\s/])")
 
 
-def heading(console: Console, machine: dict[str, Any], model: dict[str, Any] | None) -> None:
-    """What the figures depend on, in a line for the model and one for the machine."""
-    lines = []
-    if model is not None:
-        where = " ".join(filter(None, (model["device"], model["level"])))
-        lines.append(
-            f"{model['file']} ({model['architecture']}, {_mib(model['bytes'])}) on {where}, "
-            f"{model['threads']} threads, KV {model['kv_type']}, context {model['context']}"
-        )
-    versions = ", ".join(f"{name} {machine[name]}" for name in ("python", "numpy", "specrt"))
-    lines.append(f"{machine['cpu']}, {machine['cores']} cores; {versions}")
-    for line in lines:
-        console.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A figure and what it has to be.
+
+    Args:
+        name: of what.
+        figure: as measured.
+        bar: the most it may be if ``at_most``, else the least.
+    """
+
+    name: str
+    figure: float
+    bar: float
+    at_most: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """True if the figure is on the right side of the bar."""
+        return self.figure <= self.bar if self.at_most else self.figure >= self.bar
 
 
-def table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
-    """An empty table; columns of numbers stand on the right."""
-    new = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for label in left:
-        new.add_column(label, no_wrap=True)
-    for label in right:
-        new.add_column(label, justify="right")
-    return new
-
-
-def e2e_tables(rows: Sequence[Row]) -> Iterable[Table]:
-    """Speed and acceptance by prompt, then milliseconds by phase."""
-    numbers = ("tokens", "plain", "spec", "ratio", "(range)", "accepted", "length", "first ms")
-    speed = table("tokens per second", ("prompt",), numbers)
-    for row in rows:
-        mark = " *" if row.degenerate else ""
-        speed.add_row(
-            row.name + mark,
-            str(row.tokens),
-            f"{row.plain_tps.median:.1f}",
-            f"{row.spec_tps.median:.1f}",
-            *_ratio(row.ratio),
-            f"{100 * row.acceptance_rate:.0f} %",
-            f"{row.acceptance_length:.2f}",
-            f"{row.spec_ttft:.0f}",
-        )
-    if len(rows) > 1:
-        speed.add_section()
-        mean = geometric_mean([row.ratio.median for row in rows])
-        speed.add_row("geometric mean", "", "", "", f"[bold]{mean:.2f}x[/]", "", "", "", "")
-    yield speed
-    phases = table(
-        "milliseconds of a step by phase",
-        ("prompt",),
-        ("plain", "(spec)", "verify", "draft", "accept", "commit", "prefill"),
+def show_bounds(bounds: Iterable[Bound]) -> None:
+    """Figure, bar and verdict."""
+    show(
+        "Bounds",
+        ("bound", "figure", "bar", "holds"),
+        [
+            (
+                bound.name,
+                f"{bound.figure:.3f}",
+                f"{'<=' if bound.at_most else '>='} {bound.bar:g}",
+                "yes" if bound.holds else "no",
+            )
+            for bound in bounds
+        ],
     )
+
+
+def bound_rows(bounds: Iterable[Bound]) -> list[dict[str, Any]]:
+    """For JSON, the verdicts included."""
+    return [asdict(bound) | {"holds": bound.holds} for bound in bounds]
+
+
+def degenerate(token_ids: Sequence[int]) -> bool:
+    """True if the last 64 ids are one cycle: a period of at most 32 ids that repeats."""
+    tail = list(token_ids[-CYCLE_TOKENS:])
+    if len(tail) < CYCLE_TOKENS:
+        return False
+    return any(tail[period:] == tail[:-period] for period in range(1, CYCLE_TOKENS // 2 + 1))
+
+
+def collect(results: Iterable[T]) -> tuple[list[T], bool]:
+    """All results, or those before a Ctrl-C; and whether they are all."""
+    done: list[T] = []
+    try:
+        for result in results:
+            done.append(result)
+    except KeyboardInterrupt:
+        return done, False
+    return done, True
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """For a cell; nothing for None."""
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def spread(value: Spread) -> str:
+    """``1.52 (1.49..1.55)``."""
+    return f"{value.median:.2f} ({value.low:.2f}..{value.high:.2f})"
+
+
+def show(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], num_texts: int = 1
+) -> None:
+    """Print a table; the first ``num_texts`` columns are text, the others numbers."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index < num_texts else "right")
     for row in rows:
-        ms = row.spec_ms
-        phases.add_row(
-            row.name,
-            f"{row.plain_ms['plain']:.2f}",
-            f"{ms['plain']:.2f}" if ms["plain"] else "-",
-            f"{ms['verify']:.2f}" if ms["verify"] else "-",
-            *(f"{ms[phase]:.3f}" for phase in ("draft", "accept", "commit")),
-            f"{ms['prefill']:.0f}",
-        )
-    yield phases
+        table.add_row(*row)
+    # A file or a pipe has no width, and a cut table is of no use there.
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(title, style="bold", highlight=False)
+    console.print(table)
 
 
-def _ratio(ratio: Spread) -> tuple[str, str]:
-    style = "green" if ratio.median >= 1.02 else "yellow" if ratio.median < 0.98 else "default"
-    return f"[{style}]{ratio.median:.2f}x[/]", f"{ratio.least:.2f}-{ratio.most:.2f}"
+def check_writable(path: Path | None) -> None:
+    """Find out before the work whether its result could be saved.
+
+    Raises:
+        OptionError: it could not.
+    """
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise OptionError(f"--json {path}: expected a file in a folder that exists")
 
 
-def e2e_footer(rows: Sequence[Row]) -> str:
-    """What is true of all rows."""
-    drafters = ", ".join(sorted({row.speculator or "none" for row in rows}))
-    lines = [f"ids equal in every run; drafter: {drafters}; peak memory {_mib(peak_memory())}"]
-    lines += sorted({reason for row in rows for reason in row.declined})
-    if any(row.degenerate for row in rows):
-        lines.append("* degenerate: the last 64 tokens are one cycle")
-    return "\n".join(lines)
+def save(path: Path | None, content: dict[str, Any]) -> None:
+    """Write JSON: dataclasses as objects, folders cut off the paths of files."""
+    if path is not None:
+        path.write_text(json.dumps(_plain(content), indent=1) + "\n", encoding="utf-8")
 
 
-def _mib(count: int) -> str:
-    return f"{count / 2**20:,.0f} MiB"
-
-
-def write_json(path: str, report: dict[str, Any]) -> None:
-    """Write the whole report."""
-    Path(path).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, str):
+        return FOLDERS.sub("", value)
+    return value

@@ -1,85 +1,120 @@
-"""Timing by interleaved pairs, and the arithmetic of what is reported."""
+"""Times that can be compared: interleaved calls, medians, and the machine that they are of."""
 
 from __future__ import annotations
 
-import gc
+import os
+import platform
 import resource
-import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TypeVar
 
-from specrt.errors import SpecrtError
+import numpy as np
 
-TAIL = 64
+from specrt.host import available_levels
+from specrt.host.machine import LEVELS, choose_level, choose_threads
+
+K = TypeVar("K")
 
 
-class WrongResultError(SpecrtError):
-    """What was to be timed gave a wrong result, so no time is reported."""
+class WrongResultError(Exception):
+    """A result is not what it must be, so no time is told for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The median of several values with the least and the greatest."""
+    """A median with the least and the most of its samples."""
 
     median: float
-    least: float
-    most: float
+    low: float
+    high: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        """Of at least one value."""
-        return cls(statistics.median(values), min(values), max(values))
+    def of(cls, samples: Sequence[float]) -> Spread:
+        """Of at least one sample."""
+        return cls(float(np.median(samples)), float(min(samples)), float(max(samples)))
 
 
-def ratios(plain: Sequence[float], other: Sequence[float]) -> Spread:
-    """How many times faster the other one is, from seconds in pairs."""
-    return Spread.of([before / after for before, after in zip(plain, other, strict=True)])
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Microseconds of one call."""
+
+    median: float
+    p999: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Latency:
+        """Of at least one sample."""
+        median, p999 = np.quantile(np.asarray(seconds) * 1e6, [0.5, 0.999])
+        return cls(float(median), float(p999))
 
 
-def geometric_mean(values: Sequence[float]) -> float:
-    """The mean of ratios."""
-    return statistics.geometric_mean(values)
-
-
-def interleaved(first: Callable[[], None], second: Callable[[], None], pairs: int) -> None:
-    """Call both in turn, and swap who comes first: drift of the machine hits both alike."""
-    for pair in range(pairs):
-        for call in (first, second) if pair % 2 == 0 else (second, first):
-            gc.collect()
-            call()
-
-
-def best_seconds(call: Callable[[], None], least: float = 0.05, rounds: int = 5) -> float:
-    """Seconds of one call: the median over rounds of enough calls each.
-
-    Args:
-        least: seconds that a round takes at least.
-    """
-    count, spent = 1, _seconds(call, 1)
-    while spent < least and count < 1 << 20:
-        count = max(2 * count, int(count * least / max(spent, 1e-9)))
-        spent = _seconds(call, count)
-    return statistics.median(_seconds(call, count) / count for _ in range(rounds))
-
-
-def _seconds(call: Callable[[], None], count: int) -> float:
+def timed(call: Callable[[], object]) -> float:
+    """Seconds of one call."""
     start = time.perf_counter()
-    for _ in range(count):
-        call()
+    call()
     return time.perf_counter() - start
 
 
-def is_degenerate(tokens: Sequence[int], tail: int = TAIL) -> bool:
-    """True if the last tokens are one cycle, gone through at least twice."""
-    last = list(tokens[-tail:])
-    if len(last) < tail:
-        return False
-    return any(last[period:] == last[:-period] for period in range(1, tail // 2 + 1))
+def interleaved(calls: Mapping[K, Callable[[], object]], rounds: int) -> dict[K, list[float]]:
+    """Seconds of each call, all of them once a round, every other round backwards.
+
+    What slows the machine for a while slows all of them alike.
+    """
+    seconds: dict[K, list[float]] = {name: [] for name in calls}
+    for number in range(rounds):
+        for name in list(calls)[:: -1 if number % 2 else 1]:
+            seconds[name].append(timed(calls[name]))
+    return seconds
 
 
 def peak_memory() -> int:
     """The most bytes that this process has had in memory."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def machine(threads: int | None = None, level: str | None = None) -> dict[str, str | int]:
+    """What a time depends on; nothing that names the machine or its user.
+
+    Args:
+        threads: as the op set was made with.
+        level: likewise.
+    """
+    names = {number: name for name, number in LEVELS.items()}
+    return {
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count() or 1,
+        "level": names[choose_level(level)],
+        "levels": ", ".join(available_levels()),
+        "threads": choose_threads(threads),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "specrt": _own_version(),
+    }
+
+
+def model_file(path: Path) -> dict[str, str | int]:
+    """A model by its file's name and size."""
+    return {"file": path.name, "bytes": path.stat().st_size}
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _own_version() -> str:
+    try:
+        return version("specrt")
+    except PackageNotFoundError:
+        return "not installed"

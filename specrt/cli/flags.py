@@ -27,6 +27,11 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     """MODEL, and how to load it."""
     text = "a GGUF file, or the name of a pulled model (default: smollm2-135m)"
     parser.add_argument("model", nargs="?", metavar="MODEL", help=text)
+    add_load(parser)
+
+
+def add_load(parser: argparse.ArgumentParser) -> None:
+    """How to load a model."""
     add_settings(parser, "model", MODEL)
 
 
@@ -138,13 +143,18 @@ def spec_from(args: argparse.Namespace) -> SpecOptions:
 
 
 def load_model(
-    args: argparse.Namespace, *, spec: SpecOptions | None = None, verbose: bool | None = None
+    args: argparse.Namespace,
+    *,
+    spec: SpecOptions | None = None,
+    verbose: bool | None = None,
+    **options: Any,
 ) -> LLM:
     """Load what the flags name.
 
     Args:
         spec: in place of the speculation flags.
         verbose: print the memory plan; None: where stderr is a terminal.
+        options: further keywords of ``load``.
     """
     from specrt.llm import load
 
@@ -158,4 +168,5 @@ def load_model(
         spec=spec_from(args) if spec is None else spec,
         threads=args.threads,
         verbose=sys.stderr.isatty() if verbose is None else verbose,
+        **options,
     )

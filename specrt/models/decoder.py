@@ -89,7 +89,7 @@ class Decoder:
         self._logits: Array | None = None
         self._tap_rows: dict[Tap, Array] = {}
         self._programs: dict[tuple[int, bool, bool, frozenset[Tap]], _Recorded] = {}
-        self._free = list(reversed(range(max_sequences)))
+        self._slots: list[Sequence | None] = [None] * max_sequences
 
     def open_sequence(self) -> Sequence:
         """A new, empty sequence in a free slot.
@@ -97,17 +97,25 @@ class Decoder:
         Raises:
             ContextError: all slots are in use.
         """
-        if not self._free:
+        if None not in self._slots:
             raise ContextError(
                 f"all {self.max_sequences} sequences are in use: close a session or a stream, or "
                 "load with a higher max_sequences"
             )
-        return Sequence(self._free.pop(), self.context)
+        slot = self._slots.index(None)
+        sequence = Sequence(slot, self.context)
+        self._slots[slot] = sequence
+        return sequence
 
     def close_sequence(self, sequence: Sequence) -> None:
         """Give its slot back; a second call changes nothing."""
-        if sequence.slot not in self._free:
-            self._free.append(sequence.slot)
+        if self._slots[sequence.slot] is sequence:
+            self._slots[sequence.slot] = None
+
+    @property
+    def num_open(self) -> int:
+        """Sequences in use."""
+        return self.max_sequences - self._slots.count(None)
 
     def prefill(
         self, sequence: Sequence, tokens: list[int], taps: Collection[Tap] = ()

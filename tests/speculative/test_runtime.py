@@ -10,10 +10,11 @@ from specrt import SamplingParams
 from specrt.errors import ContextError
 from specrt.generate import completion
 from specrt.llm import LLM
+from specrt.lossless import MixedDrafts
 from specrt.speculative import runtime as runtime_module
 from specrt.speculative.accept import Boundary
 from specrt.speculative.algorithms.ngram import NgramSpeculator
-from tests.fakes import Oracle, ScriptedSpeculator
+from tests.fakes import ScriptedSpeculator
 from tests.models_on_disk import golden_arrays, load_golden
 from tests.running import make_request, run, same
 
@@ -75,8 +76,8 @@ HOPS = {
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("injected")], ids=repr)
 @pytest.mark.parametrize("hop", HOPS)
 def test_a_fault_at_any_hop_leaves_the_sequence_as_it_was(hop, error, after, params, monkeypatch):
-    oracle = Oracle([truth(params)], llm().target.vocab_size, seed=5)
-    request = make_request(llm(), prompt(), params, ScriptedSpeculator(oracle), 5)
+    drafts = MixedDrafts(truth(params), llm().target.vocab_size, seed=5)
+    request = make_request(llm(), prompt(), params, drafts, 5)
     sequence, runtime = request.sequence, llm().generator.runtime
     runtime.prefill(request)
     for _ in range(3):
@@ -174,9 +175,9 @@ def test_rejection_at_a_page_boundary_then_another_sequence():
     params = replace(PARAMS, max_tokens=50)
     expected = run(llm(), ids, params)
     whole = ids + expected.token_ids
-    oracle = Oracle([whole], 512, seed=3)
-    first = make_request(llm(), ids, params, ScriptedSpeculator(oracle), 8)
-    second = make_request(llm(), ids, params, ScriptedSpeculator(oracle), 3)
+    drafts = MixedDrafts(whole, 512, seed=3)
+    first = make_request(llm(), ids, params, drafts, 8)
+    second = make_request(llm(), ids, params, drafts, 3)
     runtime = llm().generator.runtime
     for request in (first, second):
         runtime.prefill(request)
@@ -227,19 +228,16 @@ def test_the_taps_of_kept_rows_are_those_of_plain_rows():
     from specrt.state.messages import residual_entering
 
     tap = residual_entering(2)
-    heard = []
 
-    class Listening(ScriptedSpeculator):
-        def commit(self, kept):
-            heard.extend((k.start_pos, k.taps[tap].copy()) for k in kept)
-
-    def rows(script, num_draft):
-        heard.clear()
-        run(llm(), prompt(), PARAMS, Listening(script, frozenset({tap})), num_draft)
+    def rows(drafts, num_draft):
+        heard = []
+        drafts.taps = frozenset({tap})
+        drafts.commit = lambda kept: heard.extend((k.start_pos, k.taps[tap].copy()) for k in kept)
+        run(llm(), prompt(), PARAMS, drafts, num_draft)
         return np.concatenate([rows for _, rows in sorted(heard, key=lambda item: item[0])])
 
-    expected = rows(lambda c: [], 1)
-    got = rows(Oracle([truth()], 512, seed=2), 6)
+    expected = rows(ScriptedSpeculator(lambda c: []), 1)
+    got = rows(MixedDrafts(truth(), 512, seed=2), 6)
     np.testing.assert_array_equal(got, expected[: len(got)])
 
 
@@ -281,5 +279,5 @@ def test_min_tokens_holds_the_end_back():
     assert len(expected.token_ids) >= 10
     assert end not in expected.token_ids[:10]
     same(run(llm(), prompt(), params, NgramSpeculator(), 8), expected)
-    oracle = Oracle([prompt() + expected.token_ids], 512, seed=1)
-    same(run(llm(), prompt(), params, ScriptedSpeculator(oracle), 8), expected)
+    drafts = MixedDrafts(prompt() + expected.token_ids, 512, seed=1)
+    same(run(llm(), prompt(), params, drafts, 8), expected)

@@ -1,0 +1,51 @@
+"""The flags that several benchmarks share."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+from specrt.cli import flags
+from specrt.llm import LLM
+from specrt.speculative.registry import Registry
+
+
+def positive(text: str) -> int:
+    """An integer from 1 on."""
+    value = int(text) if text.isdecimal() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer >= 1")
+    return value
+
+
+def positive_number(text: str) -> float:
+    """A finite number above 0."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number > 0")
+    return value
+
+
+def names(text: str) -> list[str]:
+    """What stands between commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """``--json``."""
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """What ``load_model`` reads, and what is generated."""
+    parser.add_argument("--model", metavar="FILE", help="a GGUF file, or a name that was pulled")
+    flags.add_load(parser)
+    flags.add_speculation(parser)
+    parser.add_argument("--prompts", type=names, metavar="ID[,ID]", help="only these")
+    parser.add_argument("--tokens", type=positive, metavar="N", help="of an answer, at most")
+
+
+def load_model(args: argparse.Namespace, registry: Registry | None = None) -> LLM:
+    """The model, with room for a plain and a speculative sequence beside each other."""
+    return flags.load_model(args, max_sequences=2, registry=registry, verbose=False)

@@ -1,0 +1,249 @@
+"""The governor's bounds on a real model."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from specrt.bench.arguments import add_json, add_model, load_model, positive
+from specrt.bench.governor_checks import (
+    COPIED_TOKENS,
+    PROSE_TOKENS,
+    Adversarial,
+    Curve,
+    Predicted,
+    Reaction,
+    Replayed,
+    adversarial,
+    measure_curve,
+    plain_answer,
+    predicted,
+    reaction,
+    replayed,
+)
+from specrt.bench.prompts import Prompt, load_prompts
+from specrt.bench.report import (
+    Bound,
+    bound_rows,
+    check_writable,
+    collect,
+    number,
+    save,
+    show,
+    show_bounds,
+    spread,
+)
+from specrt.bench.scripted import WrongSpeculator
+from specrt.bench.timing import machine, model_file
+from specrt.errors import ContextError
+from specrt.generate import Completion, chat_ids
+from specrt.llm import LLM
+from specrt.options import SamplingParams
+from specrt.speculative.registry import Registry, SpeculatorFactory, default_registry
+
+T = TypeVar("T")
+
+END_TO_END = ("prose-why", "fact-table", "copy-text", "code-class")
+"""The prompts of the bounds that need whole answers."""
+COPIED = "copy-text"
+"""The prompt whose text is copied where prose turns to copying."""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of this benchmark."""
+    add_model(parser)
+    add_json(parser)
+    parser.add_argument("--pairs", type=positive, default=8, metavar="N", help="of each prompt")
+    parser.add_argument(
+        "--rounds", type=positive, default=15, metavar="N", help="samples of each row count"
+    )
+    parser.set_defaults(tokens=512)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print and save.
+
+    Raises:
+        WrongResultError: speculation changed an answer.
+        SpecrtError: a flag, the model or a prompt is impossible.
+    """
+    check_writable(args.json)
+    prompts = load_prompts(args.prompts)
+    wrong = WrongSpeculator()
+    llm = load_model(args, registry_with(wrong))
+    found, complete = collect(measure(llm, wrong, prompts, args))
+    for kind, show_kind in SHOWN.items():
+        if _of(found, kind):
+            show_kind(_of(found, kind))
+    bounds = bounds_of(found)
+    show_bounds(bounds)
+    content: dict[str, Any] = {
+        "bench": "governor",
+        "complete": complete,
+        "machine": machine(args.threads),
+        "model": model_file(llm.path),
+        "settings": {
+            "tokens": args.tokens,
+            "pairs": args.pairs,
+            "rounds": args.rounds,
+            "kv_type": args.kv_type,
+            "spec": asdict(llm.generator.spec),
+        },
+        "bounds": bound_rows(bounds),
+    }
+    save(args.json, content | {kind.__name__.lower(): _of(found, kind) for kind in SHOWN})
+    return 0 if complete else 130
+
+
+def registry_with(wrong: WrongSpeculator) -> Registry:
+    """specrt's own, and the drafter that is always wrong."""
+    registry = default_registry()
+    registry.register(SpeculatorFactory(wrong.name, False, lambda *_: wrong))
+    return registry
+
+
+def measure(
+    llm: LLM, wrong: WrongSpeculator, prompts: list[Prompt], args: argparse.Namespace
+) -> Iterator[object]:
+    """The cost curve, then replay, the always wrong drafter, n-gram, and the turn to copying."""
+    params = SamplingParams(max_tokens=args.tokens, ignore_eos=True)
+    source = copied_prompt(llm)
+    curve, costs = measure_curve(llm, args.tokens // 2 + 128, args.rounds)
+    yield curve
+    answers: dict[str, Completion] = {}
+    for prompt in prompts:
+        answers[prompt.id] = plain_answer(llm, prompt, params)
+        yield replayed(prompt, answers[prompt.id], costs)
+    whole = [prompt for prompt in prompts if prompt.id in END_TO_END] or prompts[:4]
+    for prompt in whole:
+        yield adversarial(llm, wrong, prompt, answers[prompt.id], params, args.pairs)
+    for prompt in whole:
+        yield predicted(llm, prompt, answers[prompt.id], params, args.pairs)
+    for prompt in [one for one in prompts if one.category == "prose"] or prompts[:1]:
+        yield reaction(llm, prompt, answers[prompt.id], source)
+
+
+def copied_prompt(llm: LLM) -> list[int]:
+    """The ids of the prompt that is copied from.
+
+    Raises:
+        ContextError: prose and copy do not fit behind it.
+    """
+    messages = load_prompts([COPIED])[0].messages
+    ids = chat_ids(llm.tokenizer, llm.chat_template, messages, enable_thinking=False)
+    needed = len(ids) + PROSE_TOKENS + COPIED_TOKENS
+    if needed > llm.context:
+        raise ContextError(
+            f"context = {llm.context}: the turn from prose to copying takes {needed} positions; "
+            "pass a larger --context, or a model with one"
+        )
+    return ids
+
+
+def bounds_of(found: list[object]) -> list[Bound]:
+    """The worst prompt of each bound that was measured."""
+    bounds = []
+    if shares := [one.share for one in _of(found, Replayed)]:
+        bounds.append(Bound("replay: of the best fixed K, least prompt", min(shares), 0.95))
+    if ratios := [one.ratio.median for one in _of(found, Adversarial)]:
+        bounds.append(Bound("always wrong drafter: of plain, least prompt", min(ratios), 0.98))
+    if shares := [one.share.median for one in _of(found, Predicted)]:
+        bounds.append(Bound("n-gram: of predicted tok/s, least prompt", min(shares), 0.9))
+    if tokens := [one.tokens for one in _of(found, Reaction)]:
+        bounds.append(Bound("turn to copying: tokens to K >= 2, most", max(tokens), 64, True))
+    return bounds
+
+
+def show_curve(curves: list[Curve]) -> None:
+    """c(T) and how many plain steps that is."""
+    for curve in curves:
+        first = curve.milliseconds[0]
+        show(
+            f"A verify of T rows behind {curve.cached} tokens",
+            ("T", "ms", "plain steps"),
+            [
+                (str(rows), number(ms, 3), number(ms / first))
+                for rows, ms in enumerate(curve.milliseconds, 1)
+            ],
+        )
+
+
+def show_replayed(results: list[Replayed]) -> None:
+    """The governor beside the best fixed K."""
+    show(
+        "n-gram in replay over the measured costs",
+        ("prompt", "tokens", "places with a hit", "best K", "its ms", "governor ms", "share"),
+        [
+            (
+                one.prompt,
+                str(one.tokens),
+                f"{one.hits:.0%}",
+                str(one.best_num_draft),
+                number(one.best_ms, 0),
+                number(one.adaptive_ms, 0),
+                number(one.share, 3),
+            )
+            for one in results
+        ],
+    )
+
+
+def show_adversarial(results: list[Adversarial]) -> None:
+    """Over plain."""
+    show(
+        "A drafter that is always wrong, under the governor",
+        ("prompt", "tokens", "ratio (least..most)", "steps with a draft"),
+        [
+            (one.prompt, str(one.tokens), spread(one.ratio), _drafted(one.num_draft_counts))
+            for one in results
+        ],
+    )
+
+
+def show_predicted(results: list[Predicted]) -> None:
+    """Measured beside predicted."""
+    show(
+        "n-gram from end to end, and what its steps and the row costs predict",
+        ("prompt", "tok/s", "predicted", "share (least..most)", "ratio (least..most)",
+         "predicted", "length"),
+        [
+            (
+                one.prompt,
+                number(one.tokens_per_second, 1),
+                number(one.predicted_tokens_per_second, 1),
+                spread(one.share),
+                spread(one.ratio),
+                number(one.predicted_ratio),
+                number(one.acceptance_length),
+            )
+            for one in results
+        ],
+    )  # fmt: skip
+
+
+def show_reactions(results: list[Reaction]) -> None:
+    """From the first hit on."""
+    show(
+        "From prose to copying",
+        ("prose", "its tokens", "first hit after", "tokens to K >= 2"),
+        [(r.prompt, str(r.prose), str(r.first_hit), str(r.tokens)) for r in results],
+    )
+
+
+SHOWN: dict[type, Any] = {
+    Curve: show_curve,
+    Replayed: show_replayed,
+    Adversarial: show_adversarial,
+    Predicted: show_predicted,
+    Reaction: show_reactions,
+}
+
+
+def _of(found: list[object], kind: type[T]) -> list[T]:
+    return [one for one in found if isinstance(one, kind)]
+
+
+def _drafted(counts: dict[int, int]) -> str:
+    return f"{1 - counts.get(0, 0) / sum(counts.values()):.1%}"

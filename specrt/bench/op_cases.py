@@ -1,0 +1,237 @@
+"""From an op's case to its call on an op set; equal seeds give both op sets equal inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from specrt.bench import cases
+from specrt.bench.cases import AttentionCase, EmbedCase, GluCase, LinearCase, RowsCase
+from specrt.bench.timing import WrongResultError
+from specrt.gguf.reader import Tensor
+from specrt.gguf.types import type_by_name
+from specrt.ops import PAGE, Array, Ops, Rope
+from specrt.reference.kv import encode
+
+TWIN_OUTPUTS: Final = 40
+"""A matrix's outputs do not know of each other: the twin computes this many of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An op over its buffers.
+
+    Args:
+        run: one call.
+        results: runs it once, and gives what it wrote.
+        num_bytes: of weights or of cached keys and values that a call reads; where an op has
+            neither, of the rows in and out.
+    """
+
+    run: Callable[[], None]
+    results: Callable[[], list[Array]]
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpBench:
+    """An op with its cases.
+
+    Args:
+        cases: one kind of case.
+        bind: makes the call of a case on an op set.
+        twin: the case that the reference runs: fewer outputs of the same ones.
+        exact: host and reference agree by bits.
+    """
+
+    cases: tuple[Any, ...]
+    bind: Callable[[Ops, Any], Call]
+    exact: bool = True
+    twin: Callable[[Any], Any] = lambda case: case
+
+
+def random_rows(ops: Ops, rows: int, width: int, seed: int = 0) -> Array:
+    """[rows, width] float32 of a normal distribution."""
+    x = ops.buffer((rows, width), np.float32)
+    x[:] = np.random.default_rng(seed).standard_normal(x.shape, dtype=np.float32)
+    return x
+
+
+def random_tensor(ops: Ops, kind: str, num_rows: int, width: int) -> Tensor:
+    """A matrix of any type; of two with one seed, the smaller one is the larger one's beginning.
+
+    Quantised blocks are random bytes with bit 6 cleared: then no float16 in them is infinite.
+    """
+    type_ = type_by_name(kind)
+    rng = np.random.default_rng(1)
+    raw = ops.buffer((num_rows, type_.row_bytes(width)), np.uint8)
+    if type_.is_quantized:
+        raw.reshape(-1)[:] = np.frombuffer(rng.bytes(raw.size), np.uint8) & 0xBF
+    else:
+        values = rng.standard_normal((num_rows, width), dtype=np.float32)
+        stored = values.view(np.uint16)[:, 1::2] if kind == "BF16" else values.astype(type_.dtype)
+        raw[:] = np.ascontiguousarray(stored).view(np.uint8)
+    return Tensor("w", (num_rows, width), type_, raw)
+
+
+def recorded(ops: Ops, op: Callable[[], None], num_bytes: int, *out: Array) -> Call:
+    """A call that can be repeated, since it writes to ``out`` alone."""
+    with ops.record() as program:
+        op()
+
+    def results() -> list[Array]:
+        program.run()
+        return [array.copy() for array in out]
+
+    return Call(program.run, results, num_bytes)
+
+
+def bind_linear(ops: Ops, case: LinearCase) -> Call:
+    """The product alone; the rows are prepared before."""
+    tensor = random_tensor(ops, case.type, case.outputs, case.width)
+    weight = ops.weight(tensor, case.role)
+    acts = ops.acts(case.rows, case.width, [weight])
+    ops.quantize(random_rows(ops, case.rows, case.width), out=acts)
+    out = ops.buffer((case.rows, case.outputs), np.float32)
+    return recorded(ops, lambda: ops.linear([(weight, out)], acts), tensor.nbytes, out)
+
+
+def bind_head(ops: Ops, case: LinearCase) -> Call:
+    """The ids alone, as greedy decoding takes them; the logits are checked beside them."""
+    tensor = random_tensor(ops, case.type, case.outputs, case.width)
+    weight = ops.weight(tensor, case.role)
+    acts = ops.acts(case.rows, case.width, [weight])
+    ops.quantize(random_rows(ops, case.rows, case.width), out=acts)
+    ids = ops.buffer((case.rows,), np.int32)
+    logits = ops.buffer((case.rows, case.outputs), np.float32)
+    with ops.record() as program:
+        ops.head(weight, acts, ids=ids, logits=None, softcap=0.0)
+
+    def results() -> list[Array]:
+        program.run()
+        drawn = ids.copy()
+        ops.head(weight, acts, ids=ids, logits=logits, softcap=0.0)
+        if (drawn != ids).any() or (drawn != logits.argmax(axis=1)).any():
+            raise WrongResultError(f"head {case}: its ids are not the largest logits'")
+        return [logits.copy()]
+
+    return Call(program.run, results, tensor.nbytes)
+
+
+def bind_embed(ops: Ops, case: EmbedCase) -> Call:
+    """Rows from all over the matrix."""
+    tensor = random_tensor(ops, case.type, case.vocab, case.width)
+    weight = ops.weight(tensor)
+    step = ops.step_inputs(case.rows, 1, 1, 0)
+    step.tokens[: case.rows] = np.random.default_rng(2).integers(0, case.vocab, case.rows)
+    out = ops.buffer((case.rows, case.width), np.float32)
+    num_bytes = case.rows * tensor.raw.shape[1]
+    return recorded(ops, lambda: ops.embed(weight, step, scale=1.5, out=out), num_bytes, out)
+
+
+def bind_rms_norm(ops: Ops, case: RowsCase) -> Call:
+    """With a weight."""
+    x, weight = random_rows(ops, case.rows, case.width), random_rows(ops, 1, case.width, 3)[0]
+    out = ops.buffer(x.shape, np.float32)
+    return recorded(ops, lambda: ops.rms_norm(x, weight, 1e-5, out=out), 2 * x.nbytes, out)
+
+
+def bind_quantize(ops: Ops, case: RowsCase) -> Call:
+    """To int8 blocks."""
+    x = random_rows(ops, case.rows, case.width)
+    acts: Any = ops.acts(
+        case.rows, case.width, [ops.weight(random_tensor(ops, "Q8_0", 1, case.width))]
+    )
+    out = acts.first.q, acts.first.d, acts.first.sums
+    num_bytes = x.nbytes + sum(array.nbytes for array in out)
+    return recorded(ops, lambda: ops.quantize(x, out=acts), num_bytes, *out)
+
+
+def bind_copy(ops: Ops, case: RowsCase) -> Call:
+    """To rows as far apart."""
+    x = random_rows(ops, case.rows, case.width)
+    out = ops.buffer(x.shape, np.float32)
+    return recorded(ops, lambda: ops.copy(x, out=out), 2 * x.nbytes, out)
+
+
+def bind_glu(ops: Ops, case: GluCase) -> Call:
+    """Gate and up."""
+    gate, up = (random_rows(ops, case.rows, case.width, seed) for seed in (4, 5))
+    out = ops.buffer(gate.shape, np.float32)
+    return recorded(
+        ops, lambda: ops.glu(gate, up, activation=case.activation, out=out), 3 * out.nbytes, out
+    )
+
+
+def bind_attention(ops: Ops, case: AttentionCase) -> Call:
+    """The last rows of a sequence over all of it."""
+    cache, step = _sequence(ops, case)
+    positions = np.arange(case.length)
+    shape = (case.length, case.kv_heads, case.head_dim)
+    values = np.random.default_rng(6).standard_normal((2, *shape), dtype=np.float32)
+    k, v = (encode(x, case.kv_type) for x in values)
+    ops.kv_write(cache, step.page_table[0, positions // PAGE], positions, k, v)
+    q = random_rows(ops, case.rows, case.heads * case.head_dim)
+    out = ops.buffer(q.shape, np.float32)
+    scale = case.head_dim**-0.5
+    return recorded(
+        ops,
+        lambda: ops.attention(q, cache, step, scale=scale, window=0, out=out),
+        k.nbytes + v.nbytes,
+        out,
+    )
+
+
+def bind_rope_kv(ops: Ops, case: AttentionCase) -> Call:
+    """Rotate q and k of the last rows, and store k and v; q is turned in place."""
+    cache, step = _sequence(ops, case)
+    angles = np.outer(np.arange(case.length), 10000.0 ** -np.linspace(0, 1, case.head_dim // 2))
+    table = ops.buffer((*angles.shape, 2), np.float32)
+    table[..., 0], table[..., 1] = np.cos(angles), np.sin(angles)
+    q = random_rows(ops, case.rows, case.heads * case.head_dim)
+    k, v = (random_rows(ops, case.rows, case.kv_heads * case.head_dim, seed) for seed in (7, 8))
+    given = q.copy(), k.copy()
+    with ops.record() as program:
+        ops.rope_kv(q, k, v, cache, step, rope=Rope(table, "neox"))
+
+    def results() -> list[Array]:
+        q[:], k[:] = given
+        program.run()
+        positions = np.arange(case.length - case.rows, case.length)
+        return [q.copy(), *ops.kv_read(cache, step.page_table[0, positions // PAGE], positions)]
+
+    return Call(program.run, results, 2 * q.nbytes + 2 * k.nbytes + v.nbytes)
+
+
+def _sequence(ops: Ops, case: AttentionCase) -> tuple[Any, Any]:
+    """One sequence's empty cache, and a step of its last rows."""
+    pages = -(-case.length // PAGE)
+    step = ops.step_inputs(case.rows, 1, pages, 0)
+    step.positions[: case.rows] = np.arange(case.length - case.rows, case.length)
+    step.row_offsets[:2] = 0, case.rows
+    step.page_table[0, :pages] = np.arange(pages)
+    return ops.kv_layer(pages, case.kv_heads, case.head_dim, case.kv_type, 0), step
+
+
+def _fewer_outputs(case: LinearCase) -> LinearCase:
+    return LinearCase(case.type, TWIN_OUTPUTS, case.width, case.rows, case.role)
+
+
+OPS: Final = MappingProxyType(
+    {
+        "attention": OpBench(cases.ATTENTION, bind_attention, exact=False),
+        "copy": OpBench(cases.COPY, bind_copy),
+        "embed": OpBench(cases.EMBED, bind_embed),
+        "glu": OpBench(cases.GLU, bind_glu, exact=False),
+        "head": OpBench(cases.HEAD, bind_head, twin=_fewer_outputs),
+        "linear": OpBench(cases.LINEAR, bind_linear, twin=_fewer_outputs),
+        "quantize": OpBench(cases.QUANTIZE, bind_quantize),
+        "rms_norm": OpBench(cases.RMS_NORM, bind_rms_norm, exact=False),
+        "rope_kv": OpBench(cases.ROPE_KV, bind_rope_kv),
+    }
+)
+"""By the op's name."""

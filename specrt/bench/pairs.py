@@ -1,0 +1,115 @@
+"""The same answer twice, plain and speculative: equal first, timed second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+from specrt.bench.prompts import FOLLOW_UPS, Prompt
+from specrt.bench.timing import WrongResultError
+from specrt.generate import Completion, Spec
+from specrt.llm import LLM
+from specrt.options import SamplingParams
+from specrt.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One answer.
+
+    Args:
+        completion: with its statistics.
+        seconds: of everything but the target's prefill; the drafter's share of it counts.
+    """
+
+    completion: Completion
+    seconds: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Emitted ids per second."""
+        return len(self.completion.token_ids) / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """An answer both ways; turn 1 is the first."""
+
+    prompt: Prompt
+    turn: int
+    plain: Run
+    spec: Run
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast speculation is."""
+        return self.spec.tokens_per_second / self.plain.tokens_per_second
+
+
+def pairs(
+    llm: LLM, prompt: Prompt, params: SamplingParams, spec: Spec, rounds: int, turns: int = 1
+) -> Iterator[Pair]:
+    """Converse that many times, both ways in alternating order, and compare.
+
+    Of several turns the first is not given: it is what a conversation of one turn shows.
+
+    Raises:
+        WrongResultError: speculation changed an answer.
+    """
+    for number in range(rounds):
+        with closing(llm.session()) as plain, closing(llm.session()) as speculative:
+            plain.messages = list(prompt.messages[:-1])
+            speculative.messages = list(prompt.messages[:-1])
+            for turn in range(1, turns + 1):
+                content = _says(prompt, turn)
+                sides: dict[str, Run] = {}
+                for name in ("plain", "spec")[:: -1 if number % 2 else 1]:
+                    session, way = (plain, "none") if name == "plain" else (speculative, spec)
+                    sides[name] = run(session, content, params, way)
+                pair = Pair(prompt, turn, **sides)
+                check_equal(pair)
+                if turn > 1 or turns == 1:
+                    yield pair
+
+
+def run(session: Session, content: str, params: SamplingParams, spec: Spec) -> Run:
+    """Say something with thinking off; the time begins when the prompt's ids are known."""
+    stream = session.stream_send(content, params, spec=spec, enable_thinking=False)
+    start = time.perf_counter()
+    for _ in stream:
+        pass
+    seconds = time.perf_counter() - start
+    assert stream.completion is not None
+    return Run(stream.completion, seconds - stream.stats.phases.prefill / 1e3)
+
+
+def check_equal(pair: Pair) -> None:
+    """The law, before any time is told.
+
+    Raises:
+        WrongResultError: ids, text or finish reason differ.
+    """
+    plain, spec = pair.plain.completion, pair.spec.completion
+    for name in ("token_ids", "text", "finish_reason"):
+        got, expected = getattr(spec, name), getattr(plain, name)
+        if got != expected:
+            where = f"{pair.prompt.id}, turn {pair.turn}"
+            raise WrongResultError(f"{where}: speculation changed {name}: {_where(got, expected)}")
+
+
+def _says(prompt: Prompt, turn: int) -> str:
+    if turn == 1:
+        return prompt.messages[-1]["content"]
+    return FOLLOW_UPS[(turn - 2) % len(FOLLOW_UPS)]
+
+
+def _where(got: str | list[int], expected: str | list[int]) -> str:
+    """The first difference."""
+    if isinstance(got, str) and len(got) < 8:
+        return f"got {got!r}, plain {expected!r}"
+    at = next((i for i, (a, b) in enumerate(zip(got, expected, strict=False)) if a != b), None)
+    if at is None:
+        return f"got {len(got)} of them, plain {len(expected)}"
+    return f"at {at} got {got[at]!r}, plain {expected[at]!r}"

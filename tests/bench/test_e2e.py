@@ -1,0 +1,171 @@
+"""The benchmark from end to end on a tiny model: what it prints, saves and refuses."""
+
+import json
+import time
+
+import pytest
+
+import specrt
+from specrt.bench import e2e
+from specrt.bench.__main__ import main
+from specrt.bench.pairs import pairs, run
+from specrt.bench.prompts import FOLLOW_UPS, Prompt
+from specrt.bench.timing import WrongResultError
+from specrt.options import SamplingParams
+from specrt.speculative.registry import SpeculatorFactory, default_registry
+from tests.fakes import ScriptedSpeculator
+from tests.tiny_model import write_tiny_model
+
+FEW = ["--tokens", "12", "--pairs", "2", "--ignore-eos", "--prompts", "fact-primes"]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return str(write_tiny_model(tmp_path_factory.mktemp("tiny") / "tiny.gguf"))
+
+
+def strings(value):
+    if isinstance(value, dict):
+        yield from value
+        for item in value.values():
+            yield from strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from strings(item)
+    elif isinstance(value, str):
+        yield value
+
+
+@pytest.mark.parametrize("command", [[], ["e2e"]])
+def test_one_prompt(path, tmp_path, capsys, command):
+    file = tmp_path / "out.json"
+    flags = ["--model", path, *FEW, "--json", str(file), "--spec-draft", "3", "--threads", "1"]
+    assert main([*command, *flags]) == 0
+    printed = capsys.readouterr().out
+    assert "fact-primes" in printed and "peak memory" in printed
+    saved = json.loads(file.read_text())
+    assert saved["complete"] is True
+    assert saved["model"]["file"] == "tiny.gguf" and saved["model"]["bytes"] > 0
+    assert saved["machine"]["threads"] == 1
+    assert saved["settings"]["spec"]["num_draft"] == 3
+    (result,) = saved["results"]
+    assert (result["prompt"], result["turn"], result["tokens"]) == ("fact-primes", 1, 12)
+    assert result["pairs"] == 2 and result["cached_tokens"] == 0
+    assert result["ratio"]["low"] <= result["ratio"]["median"] <= result["ratio"]["high"]
+    assert result["plain"]["time_to_first_token_ms"] > result["plain"]["prefill_ms"] > 0
+    assert saved["totals"]["tokens"] == 24
+    assert not [text for text in strings(saved) if "/" in text.replace("tok/s", "")]
+
+
+def test_later_turns_of_a_session(path, tmp_path):
+    file = tmp_path / "out.json"
+    assert main(["--model", path, *FEW, "--turns", "3", "--json", str(file)]) == 0
+    results = json.loads(file.read_text())["results"]
+    assert [result["turn"] for result in results] == [2, 3]
+    assert all(result["cached_tokens"] > 0 for result in results)
+    assert results[0]["prompt_tokens"] < results[1]["prompt_tokens"]
+
+
+def test_the_template_is_applied_with_thinking_off(path):
+    llm = specrt.load(path, spec="ngram", max_sequences=2, verbose=False)
+    prompt = Prompt("p", "prose", ({"role": "user", "content": "hi"},))
+    (pair,) = pairs(llm, prompt, SamplingParams(max_tokens=4, ignore_eos=True), "ngram", 1)
+    text = llm.tokenizer.decode(pair.spec.completion.prompt_token_ids, skip_special=False)
+    assert text.endswith("<think></think>")
+    assert FOLLOW_UPS[0] not in text
+
+
+def test_the_order_alternates(path, monkeypatch):
+    llm = specrt.load(path, spec="ngram", max_sequences=2, verbose=False)
+    order = []
+
+    def noted(session, content, params, spec):
+        order.append(spec)
+        return run(session, content, params, spec)
+
+    monkeypatch.setattr("specrt.bench.pairs.run", noted)
+    prompt = Prompt("p", "prose", ({"role": "user", "content": "hi"},))
+    assert len(list(pairs(llm, prompt, SamplingParams(max_tokens=2), "ngram", 3))) == 3
+    assert order == ["none", "ngram", "ngram", "none", "none", "ngram"]
+
+
+def test_a_changed_answer_is_exit_1_without_a_time(path, tmp_path, monkeypatch, capsys):
+    def wrong(*_):
+        raise WrongResultError("p, turn 1: speculation changed token_ids")
+
+    monkeypatch.setattr("specrt.bench.pairs.check_equal", wrong)
+    file = tmp_path / "out.json"
+    assert main(["--model", path, *FEW, "--json", str(file)]) == 1
+    captured = capsys.readouterr()
+    assert "speculation changed token_ids" in captured.err
+    assert captured.out == "" and not file.exists()
+
+
+def test_an_interrupt_keeps_what_was_measured(path, tmp_path, monkeypatch, capsys):
+    def interrupted(*arguments):
+        yield from list(pairs(*arguments))[:1]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(e2e, "pairs", interrupted)
+    file = tmp_path / "out.json"
+    assert main(["--model", path, *FEW, "--json", str(file)]) == 130
+    saved = json.loads(file.read_text())
+    assert saved["complete"] is False and saved["results"][0]["pairs"] == 1
+    assert "fact-primes" in capsys.readouterr().out
+
+
+def test_an_interrupt_before_the_first_pair(path, tmp_path, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(e2e, "pairs", interrupted)
+    assert main(["--model", path, *FEW, "--json", str(tmp_path / "out.json")]) == 130
+    assert capsys.readouterr().out == ""
+
+
+class SlowToHear(ScriptedSpeculator):
+    """Takes 50 ms for the rows of a prompt."""
+
+    def commit(self, kept):
+        if len(kept[0].tokens) > 1:
+            time.sleep(0.05)
+
+
+def test_the_drafters_share_of_the_prefill_counts(path):
+    registry = default_registry()
+    slow = SlowToHear(lambda context: [])
+    registry.register(SpeculatorFactory("slow", False, lambda *_: slow))
+    llm = specrt.load(path, spec="slow", max_sequences=2, registry=registry, verbose=False)
+    prompt = Prompt("p", "prose", ({"role": "user", "content": "hi"},))
+    (pair,) = pairs(llm, prompt, SamplingParams(max_tokens=2, ignore_eos=True), "slow", 1)
+    assert pair.spec.seconds >= 0.05
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--tokens", "0"], "expected an integer >= 1"),
+        (["--pairs", "x"], "expected an integer >= 1"),
+        (["--prompts", "nothing"], "expected some of prose-gpu"),
+        (["--model", "nothing.gguf"], "nothing.gguf"),
+        (["--spec-draft", "65"], "1 to 64"),
+        (["--spec-type", "none,else"], "spec type"),
+        (["--kv-type", "f8"], "f8"),
+        (["--context", "0"], "--context"),
+        (["--json", "no/such/folder/x.json"], "folder that exists"),
+        (["--synthetic-acceptance"], "unrecognized"),
+        (["nothing"], "unrecognized"),
+        (["ops", "--op", "nothing"], "attention"),
+        (["ops", "--level", "nothing"], "portable"),
+        (["ops", "--seconds", "nan"], "expected a number > 0"),
+        (["host", "--calls", "-1"], "expected an integer >= 1"),
+        (["governor", "--prompts", "nothing"], "expected some of"),
+    ],
+)
+def test_wrong_arguments_are_one_line_and_exit_2(path, capsys, flags, message):
+    if "--model" not in flags and flags[0] not in ("ops", "host", "governor"):
+        flags = ["--model", path, *flags]
+    assert main(flags) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err and captured.out == ""
+    assert captured.err.startswith("error: ") and captured.err.count("\n") == 1

@@ -1,0 +1,97 @@
+"""The benchmark of host work: what it times is what it says."""
+
+import json
+
+import pytest
+
+from specrt.bench import host
+from specrt.bench.__main__ import main
+from specrt.bench.cases import DRAWS, HISTORIES, TEXTS, text
+from specrt.bench.host import HostTime, ngram_bounds, ngram_step, sampler_draw
+from specrt.bench.timing import Latency, WrongResultError
+from specrt.speculative.algorithms.ngram import NgramSpeculator
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_texts_have_their_length_and_repeat_as_they_say(kind):
+    for length in (1, 50, 3000):
+        ids = text(kind, length)
+        assert ids.shape == (length,) and ids.min() >= 0 and ids.max() < 49152
+    seen, repeated = set(), 0
+    for pair in zip(ids[:-1].tolist(), ids[1:].tolist(), strict=True):
+        repeated += pair in seen
+        seen.add(pair)
+    assert (repeated / len(ids) > 0.1) == (kind != "random")
+
+
+def test_a_step_commits_three_rows_and_proposes_eight_at_a_steady_length(monkeypatch):
+    commits, asked = [], []
+    commit, propose = NgramSpeculator.commit, NgramSpeculator.propose
+
+    def noted_commit(self, kept):
+        (rows,) = kept
+        commits.append((rows.start_pos, len(rows.tokens)))
+        assert rows.tokens == rows.sequence.history[rows.start_pos :][:3].tolist()
+        assert rows.next_token == rows.sequence.history[rows.start_pos + 3]
+        commit(self, kept)
+
+    def noted_propose(self, contexts):
+        drafts = propose(self, contexts)
+        asked.append((contexts[0].num_draft, contexts[0].sequence.cursor.num_tokens))
+        return drafts
+
+    monkeypatch.setattr(NgramSpeculator, "commit", noted_commit)
+    monkeypatch.setattr(NgramSpeculator, "propose", noted_propose)
+    result = ngram_step("copies", 1000, 250)
+    assert result.calls == len(commits) == 300  # whole blocks
+    assert {rows for _, rows in commits} == {3}
+    assert min(start for start, _ in commits) == 999
+    assert max(start for start, _ in commits) == 999 + 3 * 99
+    assert {num_draft for num_draft, _ in asked} == {8}
+    assert asked[0] == (8, 1000) and asked[1] == (8, 1003)
+    assert result.drafted > 0.5
+
+
+def test_a_wrong_draw_has_no_time(monkeypatch):
+    monkeypatch.setattr(host, "sample", lambda *_: -1)
+    with pytest.raises(WrongResultError, match="differs from the reference"):
+        sampler_draw("greedy", 100, 1)
+
+
+@pytest.mark.parametrize("case", DRAWS)
+def test_draws_of_a_small_vocabulary(case):
+    result = sampler_draw(case, 20_000, 3)
+    assert (result.calls, result.size) == (3, 20_000)
+    assert 0 < result.microseconds.median <= result.microseconds.p999
+
+
+def times(medians, p999=(5.0, 5.0, 5.0)):
+    return [
+        HostTime("ngram", "zipf", size, Latency(median, tail), 1, 1.0)
+        for size, median, tail in zip(HISTORIES, medians, p999, strict=True)
+    ]
+
+
+def test_the_bounds_of_the_index():
+    holds = [[bound.holds for bound in ngram_bounds(times(*case))] for case in (
+        ((1.0, 2.0, 1.5),),
+        ((1.0, 2.1, 1.5),),
+        ((1.0, 2.0, 1.6),),
+        ((1.0, 2.0, 1.5), (5.0, 21.0, 5.0)),
+    )]  # fmt: skip
+    assert holds == [[1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 0]]
+    assert ngram_bounds(times((1.0, 1.0, 1.0))[:2]) == []  # interrupted
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(host, "HISTORIES", (200, 400, 800))
+    monkeypatch.setattr(host, "VOCABULARIES", (20_000,))
+    monkeypatch.setattr(host, "CONTEXT", 4096)
+    file = tmp_path / "host.json"
+    assert main(["host", "--calls", "100", "--json", str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert "p99.9" in printed and "copies" in printed
+    saved = json.loads(file.read_text())
+    assert saved["complete"]
+    assert {one["part"] for one in saved["results"]} == {"ngram", "governor", "sampler"}
+    assert len(saved["bounds"]) == 3 * len(TEXTS)
