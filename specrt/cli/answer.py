@@ -37,8 +37,8 @@ def _speculation(stats: Stats) -> str:
     if not stats.draft_steps:
         return f"{stats.speculator}: no draft (nothing found, or not worth it){declined}"
     return (
-        f"{stats.speculator}: {stats.num_accepted} of {stats.num_drafted} accepted "
-        f"({100 * stats.acceptance_rate:.0f} %), {stats.acceptance_length:.1f} tokens a draft"
+        f"{stats.speculator}: {stats.num_accepted}/{stats.num_drafted} accepted "
+        f"({100 * stats.acceptance_rate:.0f} %), length {stats.acceptance_length:.1f}"
         f"{declined}"
     )
 
@@ -49,9 +49,9 @@ def legend(stats: Stats) -> Any:
 
     meanings: dict[Origin, str] = {
         "accepted": "accepted",
-        "bonus": "bonus (behind a whole draft)",
-        "corrected": "corrected (in place of a wrong draft)",
-        "plain": "plain (no draft)",
+        "bonus": "bonus (after a whole draft)",
+        "corrected": "corrected (after a wrong one)",
+        "plain": "plain",
     }
     line = Text()
     for origin, meaning in meanings.items():
