@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
 from specrt.cli import chat, flags, generate, inspect, pull, verify_lossless
-from specrt.errors import SpecrtError
+from specrt.cli.exits import exit_status
 
 COMMANDS = {
     "generate": generate,
@@ -16,9 +15,6 @@ COMMANDS = {
     "pull": pull,
     "verify-lossless": verify_lossless,
 }
-EXIT_ERROR = 2
-EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141
 
 
 def parser() -> flags.Parser:
@@ -42,21 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0; 1 if a check failed; 2 after an error; 130 after Ctrl-C; 141 if stdout was closed.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a character
-    try:
+
+    def run() -> int:
         args = parser().parse_args(arguments)
         return COMMANDS[args.command].run(args)
-    except BrokenPipeError:
-        # What is still buffered must not fail again when Python exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_BROKEN_PIPE
-    except (SpecrtError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_ERROR
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+
+    return exit_status(run)
 
 
 if __name__ == "__main__":

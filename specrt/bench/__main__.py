@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from specrt.bench import e2e, governor, host, ops
 from specrt.bench.timing import WrongResultError
+from specrt.cli.exits import exit_status
 from specrt.cli.flags import Parser
-from specrt.errors import SpecrtError
 
 COMMANDS = {"e2e": e2e, "ops": ops, "host": host, "governor": governor}
 
@@ -17,22 +17,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one benchmark; without a name, the one from end to end.
 
     Returns:
-        0; 1 for a wrong result, 2 for a wrong argument or model, 130 after Ctrl-C.
+        0; 1 for a wrong result, 2 for a wrong argument or model, 130 after Ctrl-C,
+        141 if stdout was closed.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or (given[0] not in COMMANDS and given[0] not in ("-h", "--help")):
         given.insert(0, "e2e")
-    try:
-        args = _parser().parse_args(given)
-        return COMMANDS[args.command].run(args)
-    except WrongResultError as error:
-        print(f"wrong result: {error}", file=sys.stderr)
-        return 1
-    except (SpecrtError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+
+    def run() -> int:
+        try:
+            args = _parser().parse_args(given)
+            return COMMANDS[args.command].run(args)
+        except WrongResultError as error:
+            print(f"wrong result: {error}", file=sys.stderr)
+            return 1
+
+    return exit_status(run)
 
 
 def _parser() -> Parser:

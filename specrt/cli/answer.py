@@ -42,11 +42,11 @@ def tell(line: Any) -> None:
 
 def summary(stats: Stats) -> str:
     """One line: who drafted, how well, how fast, or why not."""
-    parts = [_speculation(stats), f"{stats.emitted} tokens, {stats.tokens_per_second:.1f}/s"]
+    parts = [_speculation(stats), f"{stats.emitted} tokens at {stats.tokens_per_second:.1f}/s"]
     if stats.draft_steps and stats.ratio_to_plain is not None:
         parts[-1] += f", {stats.ratio_to_plain:.2f}x plain"
     if stats.time_to_first_token is not None:
-        parts.append(f"first in {stats.time_to_first_token:.0f} ms")
+        parts.append(f"first after {stats.time_to_first_token:.0f} ms")
     if stats.cached_tokens:
         parts.append(f"{stats.cached_tokens} of {stats.prompt_tokens} prompt tokens kept")
     if stats.seed is not None:
@@ -61,8 +61,8 @@ def _speculation(stats: Stats) -> str:
     if not stats.draft_steps:
         return f"{stats.speculator}: no draft (nothing found, or not worth it){declined}"
     return (
-        f"{stats.speculator}: {stats.num_accepted} of {stats.num_drafted} accepted "
-        f"({100 * stats.acceptance_rate:.0f} %), {stats.acceptance_length:.1f} tokens a step"
+        f"{stats.speculator}: {stats.num_accepted}/{stats.num_drafted} accepted "
+        f"({100 * stats.acceptance_rate:.0f} %), length {stats.acceptance_length:.1f}"
         f"{declined}"
     )
 
@@ -75,7 +75,7 @@ def legend(stats: Stats) -> Any:
         "accepted": "accepted",
         "bonus": "bonus (after a whole draft)",
         "corrected": "corrected (after a wrong one)",
-        "plain": "plain (no draft)",
+        "plain": "plain",
     }
     line = Text()
     for origin, meaning in meanings.items():

@@ -18,8 +18,8 @@ def stats():
 
 def test_summary_says_who_drafted(stats):
     assert summary(stats) == (
-        "ngram: 5 of 8 accepted (62 %), 3.5 tokens a step · 8 tokens, 160.0/s, 1.60x plain · "
-        "first in 12 ms"
+        "ngram: 5/8 accepted (62 %), length 3.5 · 8 tokens at 160.0/s, 1.60x plain · "
+        "first after 12 ms"
     )
     assert "5 accepted · 1 bonus" in legend(stats).plain and "1 plain" in legend(stats).plain
 

@@ -54,7 +54,7 @@ def test_ctrl_c_ends_an_answer_with_its_line(model):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert err.count(b"\n") == 1 and b"tokens, " in err
+    assert err.count(b"\n") == 1 and b"tokens at " in err
 
 
 def test_ctrl_c_while_a_model_is_loaded(cli, model, monkeypatch):

@@ -18,7 +18,7 @@ def test_turns_keep_the_prefix_and_can_be_saved(cli, model, monkeypatch, tmp_pat
     type_in(monkeypatch, "one", "", "two", f"/save {saved}", "/reset", f"/load {saved}", "/what")
     status, out, err = cli("chat", model, "-n", 6, "--ignore-eos")
     assert status == 0 and out.count("\n") >= 2
-    assert err.count("6 tokens, ") == 2
+    assert err.count("6 tokens at ") == 2
     assert "prompt tokens kept" in err and "4 messages" in err and "/reset" in err
 
 
@@ -31,7 +31,7 @@ def test_a_file_without_a_template_says_so(cli, bare_model, monkeypatch):
 def test_it_goes_on_after_an_error(cli, model, monkeypatch):
     type_in(monkeypatch, "/load /no/such/file", "no " * 300, "one")
     status, _, err = cli("chat", model, "-n", 4, "--ignore-eos")
-    assert status == 0 and err.count("error: ") == 2 and "4 tokens, " in err
+    assert status == 0 and err.count("error: ") == 2 and "4 tokens at " in err
 
 
 def test_the_template_hears_of_system_and_thinking(cli, model, monkeypatch):
