@@ -140,7 +140,7 @@ class LLM:
             variables: what else the template reads, as ``enable_thinking=False``.
         """
         ids = chat_ids(self.tokenizer, self.chat_template, messages, **variables)
-        return self.generate(ids, params, spec=spec)
+        return self.generator.complete([ids], [params or SamplingParams()], spec)[0]
 
     def session(self) -> Session:
         """A conversation that keeps what it has consumed between turns."""
