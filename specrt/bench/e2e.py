@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
                 "turns": args.turns,
                 "ignore_eos": args.ignore_eos,
                 "context": llm.context,
-                "kv_type": args.kv_type,
+                "kv_type": llm.target.kv_type,
                 "device": llm.target.ops.device,
                 "spec": asdict(llm.generator.spec),
             },

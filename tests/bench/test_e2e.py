@@ -48,6 +48,7 @@ def test_one_prompt(path, tmp_path, capsys, command):
     assert saved["model"]["file"] == "tiny.gguf" and saved["model"]["bytes"] > 0
     assert saved["machine"]["threads"] == 1
     assert saved["settings"]["spec"]["num_draft"] == 3
+    assert (saved["settings"]["kv_type"], saved["settings"]["device"]) == ("f16", "cpu")
     (result,) = saved["results"]
     assert (result["prompt"], result["turn"], result["tokens"]) == ("fact-primes", 1, 12)
     assert result["pairs"] == 2 and result["cached_tokens"] == 0
