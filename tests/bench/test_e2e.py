@@ -78,16 +78,18 @@ def test_the_template_is_applied_with_thinking_off(path):
 
 def test_the_order_alternates(path, monkeypatch):
     llm = specrt.load(path, spec="ngram", max_sequences=2, verbose=False)
-    order = []
+    order, slots = [], []
 
     def noted(session, content, params, spec):
         order.append(spec)
+        slots.append(session._sequence.slot)
         return run(session, content, params, spec)
 
     monkeypatch.setattr("specrt.bench.pairs.run", noted)
     prompt = Prompt("p", "prose", ({"role": "user", "content": "hi"},))
     assert len(list(pairs(llm, prompt, SamplingParams(max_tokens=2), "ngram", 3))) == 3
     assert order == ["none", "ngram", "ngram", "none", "none", "ngram"]
+    assert slots == [0, 1] * 3
 
 
 def test_a_changed_answer_is_exit_1_without_a_time(path, tmp_path, monkeypatch, capsys):
