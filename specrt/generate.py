@@ -168,8 +168,6 @@ class Generator:
             ids = self.tokenizer.encode(prompt)
         else:
             ids = [int(token) for token in prompt]
-        if not ids:
-            raise OptionError("the prompt has no tokens: expected at least one; pass some text")
         bad = next((token for token in ids if not 0 <= token < self.target.vocab_size), None)
         if bad is not None:
             raise OptionError(
@@ -184,8 +182,11 @@ class Generator:
         """Set a sequence to ``ids``, keeping what it has consumed of them already.
 
         Raises:
-            ContextError: the prompt leaves no room for a token.
+            OptionError: the prompt is empty.
+            ContextError: it leaves no room for a token.
         """
+        if not ids:
+            raise OptionError("the prompt has no tokens: expected at least one; pass some text")
         if len(ids) >= self.target.context:
             raise ContextError(
                 f"the prompt has {len(ids)} tokens, and the context is {self.target.context}: "

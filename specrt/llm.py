@@ -140,7 +140,7 @@ class LLM:
             variables: what else the template reads, as ``enable_thinking=False``.
         """
         ids = chat_ids(self.tokenizer, self.chat_template, messages, **variables)
-        return self.generate(ids, params, spec=spec)
+        return self.generator.complete([ids], [params or SamplingParams()], spec)[0]
 
     def session(self) -> Session:
         """A conversation that keeps what it has consumed between turns."""
@@ -155,7 +155,8 @@ class LLM:
         Returns:
             [T, V] float32.
         """
-        return logits_rows(self.target, self.generator.ids(ids))
+        with self.generator.runtime.lock:
+            return logits_rows(self.target, self.generator.ids(ids))
 
     def perplexity(self, text: str, n_ctx: int = 512) -> float:
         """exp of the mean negative log likelihood over the second half of each chunk of a text.
@@ -166,7 +167,8 @@ class LLM:
 
         Source: llama.cpp's perplexity tool, whose figures it is comparable with.
         """
-        return perplexity(self.target, self.tokenizer, text, n_ctx)
+        with self.generator.runtime.lock:
+            return perplexity(self.target, self.tokenizer, text, n_ctx)
 
     def declined(self, spec: Spec = INHERIT) -> list[Declined]:
         """Who cannot draft for this model under these options, and why."""

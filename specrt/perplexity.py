@@ -19,8 +19,11 @@ def windows_of_logits(target: Target, ids: list[int]) -> Iterator[np.ndarray]:
     """[T, V] float32 logits of consecutive rows; each is overwritten by the next.
 
     Raises:
+        OptionError: there are no ids.
         ContextError: there are more ids than the context holds.
     """
+    if not ids:
+        raise OptionError("no tokens: expected at least one; pass some ids")
     if len(ids) > target.context:
         raise ContextError(
             f"{len(ids)} tokens, and the context is {target.context}: expected fewer; load with "

@@ -154,3 +154,12 @@ def test_a_closed_session_says_so(llm):
     session.close()
     with pytest.raises(OptionError, match="closed"):
         session.generate([1], PARAMS)
+
+
+def test_an_empty_prompt_is_refused_before_it_reaches_the_model(tmp_path):
+    path = write_tiny_model(tmp_path / "tiny.gguf", template=None)
+    llm = specrt.load(path, verbose=False)
+    with llm.session() as session, pytest.raises(OptionError, match="no tokens"):
+        session.send("", PARAMS)
+    with pytest.raises(OptionError, match="no tokens"):
+        llm.chat([{"role": "user", "content": ""}], PARAMS)

@@ -25,7 +25,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """The flags of this benchmark."""
     add_model(parser)
     add_json(parser)
-    parser.add_argument("--pairs", type=positive, default=3, metavar="N", help="of each prompt")
+    parser.add_argument("--pairs", type=positive, default=4, metavar="N", help="of each prompt")
     parser.add_argument(
         "--turns", type=positive, default=1, metavar="N", help="of a session; 2 and later are told"
     )
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
                 "turns": args.turns,
                 "ignore_eos": args.ignore_eos,
                 "context": llm.context,
-                "kv_type": args.kv_type,
+                "kv_type": llm.target.kv_type,
                 "device": llm.target.ops.device,
                 "spec": asdict(llm.generator.spec),
             },

@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
             "tokens": args.tokens,
             "pairs": args.pairs,
             "rounds": args.rounds,
-            "kv_type": args.kv_type,
+            "kv_type": llm.target.kv_type,
             "spec": asdict(llm.generator.spec),
         },
         "bounds": bound_rows(bounds),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from specrt.bench.prompts import FOLLOW_UPS, Prompt
@@ -59,15 +59,18 @@ def pairs(
         WrongResultError: speculation changed an answer.
     """
     for number in range(rounds):
-        with closing(llm.session()) as plain, closing(llm.session()) as speculative:
-            plain.messages = list(prompt.messages[:-1])
-            speculative.messages = list(prompt.messages[:-1])
+        # What a side gets first, its turn and its pages alike, the other one gets next time.
+        order = ("plain", "spec")[:: -1 if number % 2 else 1]
+        with ExitStack() as stack:
+            sessions = {name: stack.enter_context(closing(llm.session())) for name in order}
+            for session in sessions.values():
+                session.messages = list(prompt.messages[:-1])
             for turn in range(1, turns + 1):
                 content = _says(prompt, turn)
                 sides: dict[str, Run] = {}
-                for name in ("plain", "spec")[:: -1 if number % 2 else 1]:
-                    session, way = (plain, "none") if name == "plain" else (speculative, spec)
-                    sides[name] = run(session, content, params, way)
+                for name in order:
+                    way = "none" if name == "plain" else spec
+                    sides[name] = run(sessions[name], content, params, way)
                 pair = Pair(prompt, turn, **sides)
                 check_equal(pair)
                 if turn > 1 or turns == 1:

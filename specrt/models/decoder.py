@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
@@ -90,6 +91,7 @@ class Decoder:
         self._tap_rows: dict[Tap, Array] = {}
         self._programs: dict[tuple[int, bool, bool, frozenset[Tap]], _Recorded] = {}
         self._slots: list[Sequence | None] = [None] * max_sequences
+        self._slots_lock = threading.Lock()
 
     def open_sequence(self) -> Sequence:
         """A new, empty sequence in a free slot.
@@ -97,6 +99,10 @@ class Decoder:
         Raises:
             ContextError: all slots are in use.
         """
+        with self._slots_lock:
+            return self._take_slot()
+
+    def _take_slot(self) -> Sequence:
         if None not in self._slots:
             raise ContextError(
                 f"all {self.max_sequences} sequences are in use: close a session or a stream, or "

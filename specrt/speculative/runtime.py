@@ -34,11 +34,11 @@ class Runtime:
     def __init__(self, target: Target) -> None:
         self.target = target
         # The target's buffers serve one forward at a time.
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
     def prefill(self, request: Request) -> None:
         """Feed all ids of the history but the last, from ``cache_len`` on."""
-        with self._lock:
+        with self.lock:
             self._prefill(request)
 
     def step(self, requests: list[Request]) -> list[Acceptance]:
@@ -50,7 +50,7 @@ class Runtime:
         Returns:
             What each sequence gained.
         """
-        with self._lock:
+        with self.lock:
             return self._step(requests)
 
     def _prefill(self, request: Request) -> None:

@@ -48,6 +48,7 @@ def test_one_prompt(path, tmp_path, capsys, command):
     assert saved["model"]["file"] == "tiny.gguf" and saved["model"]["bytes"] > 0
     assert saved["machine"]["threads"] == 1
     assert saved["settings"]["spec"]["num_draft"] == 3
+    assert (saved["settings"]["kv_type"], saved["settings"]["device"]) == ("f16", "cpu")
     (result,) = saved["results"]
     assert (result["prompt"], result["turn"], result["tokens"]) == ("fact-primes", 1, 12)
     assert result["pairs"] == 2 and result["cached_tokens"] == 0
@@ -77,16 +78,18 @@ def test_the_template_is_applied_with_thinking_off(path):
 
 def test_the_order_alternates(path, monkeypatch):
     llm = specrt.load(path, spec="ngram", max_sequences=2, verbose=False)
-    order = []
+    order, slots = [], []
 
     def noted(session, content, params, spec):
         order.append(spec)
+        slots.append(session._sequence.slot)
         return run(session, content, params, spec)
 
     monkeypatch.setattr("specrt.bench.pairs.run", noted)
     prompt = Prompt("p", "prose", ({"role": "user", "content": "hi"},))
     assert len(list(pairs(llm, prompt, SamplingParams(max_tokens=2), "ngram", 3))) == 3
     assert order == ["none", "ngram", "ngram", "none", "none", "ngram"]
+    assert slots == [0, 1] * 3
 
 
 def test_a_changed_answer_is_exit_1_without_a_time(path, tmp_path, monkeypatch, capsys):
