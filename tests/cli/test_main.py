@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.interrupts import popen
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -45,7 +47,7 @@ def test_no_model_names_the_pull_command(cli, monkeypatch, tmp_path):
 
 def start(model, *arguments, **streams):
     command = [sys.executable, "-u", "-m", "specrt", "generate", model, "-p", "x", *arguments]
-    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, **streams)
+    return popen(command, cwd=ROOT, stderr=subprocess.PIPE, **streams)
 
 
 def test_ctrl_c_ends_an_answer_with_its_line(model):
