@@ -39,7 +39,7 @@ class GovernorOptions:
     first_credit: float = 2.5
     most_credit: float = 64.0
     margin: float = 0.03
-    least_loss: float = 0.15
+    least_loss: float = 0.25
     probe: int = 2
     row_slope: float = 0.12
 
