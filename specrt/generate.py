@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
+from operator import index
 from typing import Any, Final
 
 import numpy as np
@@ -48,7 +49,7 @@ class Completion:
     Args:
         text: without the stop string or end token.
         token_ids: emitted ids, the end token included.
-        finish_reason: "stop" or "length".
+        finish_reason: "stop", "length", or "abort" for a stream that was closed before its end.
         logprobs: one per id, empty if not asked for.
         stats: counts and times.
         prompt_token_ids: the prompt.
@@ -91,16 +92,18 @@ class Stream:
         release: called once, when no step will follow.
 
     Attributes:
-        completion: the whole, once the iteration has ended; None before.
+        completion: what was generated, once the stream has ended or was closed; None before.
     """
+
+    _release: Callable[[], None] | None = None
 
     def __init__(
         self, pieces: Iterator[Piece], request: Request, release: Callable[[], None]
     ) -> None:
         self._pieces = pieces
         self._request = request
-        self._release: Callable[[], None] | None = release
         self.completion: Completion | None = None
+        self._release = release
 
     @property
     def stats(self) -> Stats:
@@ -113,20 +116,16 @@ class Stream:
     def __next__(self) -> Piece:
         try:
             return next(self._pieces)
-        except StopIteration:
-            if self._release is not None:
-                self.completion = completion(self._request)
-            self.close()
-            raise
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
         """End the generation here; a second call changes nothing."""
-        self._pieces = iter(())
         release, self._release = self._release, None
         if release is not None:
+            self._pieces = iter(())
+            self.completion = completion(self._request)
             release()
 
     def __del__(self) -> None:
@@ -162,19 +161,39 @@ class Generator:
         """The prompt's ids, checked.
 
         Raises:
-            OptionError: it is empty, or holds ids outside the vocabulary.
+            OptionError: it is neither text nor ids, or holds ids outside the vocabulary.
         """
-        if isinstance(prompt, str):
-            ids = self.tokenizer.encode(prompt)
-        else:
-            ids = [int(token) for token in prompt]
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else _integers(prompt)
+        self.check_ids(ids)
+        return ids
+
+    def check_ids(self, ids: list[int]) -> None:
+        """Check that ids are the vocabulary's.
+
+        Raises:
+            OptionError: one is not.
+        """
         bad = next((token for token in ids if not 0 <= token < self.target.vocab_size), None)
         if bad is not None:
             raise OptionError(
                 f"the prompt holds the id {bad}: expected ids from 0 to "
                 f"{self.target.vocab_size - 1}; encode it with this model's tokenizer"
             )
-        return ids
+
+    def check_length(self, ids: list[int]) -> None:
+        """Check that a prompt holds something and leaves room.
+
+        Raises:
+            OptionError: it is empty.
+            ContextError: it leaves no room for a token.
+        """
+        if not ids:
+            raise OptionError("the prompt has no tokens: expected at least one; pass some text")
+        if len(ids) >= self.target.context:
+            raise ContextError(
+                f"the prompt has {len(ids)} tokens, and the context is {self.target.context}: "
+                "expected a shorter prompt; load with a larger context, or shorten it"
+            )
 
     def request(
         self, sequence: TokenSequence, ids: list[int], params: SamplingParams, spec: Spec
@@ -185,13 +204,7 @@ class Generator:
             OptionError: the prompt is empty.
             ContextError: it leaves no room for a token.
         """
-        if not ids:
-            raise OptionError("the prompt has no tokens: expected at least one; pass some text")
-        if len(ids) >= self.target.context:
-            raise ContextError(
-                f"the prompt has {len(ids)} tokens, and the context is {self.target.context}: "
-                "expected a shorter prompt; load with a larger context, or shorten it"
-            )
+        self.check_length(ids)
         options = self.spec if isinstance(spec, Inherit) else SpecOptions.of(spec)
         resolved = self._speculation.resolve(options)
         stats = Stats(
@@ -214,6 +227,7 @@ class Generator:
             boundary=Boundary(
                 end_ids=end_ids,
                 stops=tuple(stop.encode() for stop in params.stop),
+                min_total=len(ids) + params.min_tokens,
                 max_total=len(ids) + new_tokens,
                 token_bytes=self.tokenizer.token_bytes,
             ),
@@ -238,7 +252,11 @@ class Generator:
         cursor = sequence.cursor
         sequence.cursor = replace(cursor, num_tokens=cache_len, text_len=0, finish_reason=None)
         for follower in list(sequence.drafter_states):
-            follower.reset(sequence)
+            try:
+                follower.reset(sequence)
+            except Exception:
+                # One that cannot follow starts anew; the sequence goes on.
+                del sequence.drafter_states[follower]
         sequence.history[: len(ids)] = ids
         sequence.text.clear()
         sequence.prompt_len = len(ids)
@@ -268,7 +286,13 @@ class Generator:
     def complete(
         self, prompts: list[list[int]], params: list[SamplingParams], spec: Spec
     ) -> list[Completion]:
-        """All prompts, as many at a time as there are free sequences."""
+        """All prompts, as many at a time as there are free sequences.
+
+        Raises:
+            OptionError, ContextError: a prompt is empty or does not fit; told before any work.
+        """
+        for ids in prompts:
+            self.check_length(ids)
         waiting = deque(enumerate(zip(prompts, params, strict=True)))
         running: dict[int, Request] = {}
         done: dict[int, Completion] = {}
@@ -334,13 +358,22 @@ class _Shown:
         return Piece(text, token_ids, origins)
 
 
+def _integers(prompt: Sequence[int]) -> list[int]:
+    try:
+        return [index(token) for token in prompt]
+    except TypeError:
+        raise OptionError(
+            f"the prompt is {type(prompt).__name__}: expected text or a list of integer ids"
+        ) from None
+
+
 def completion(request: Request) -> Completion:
     """What a request has given so far."""
     sequence, cursor = request.sequence, request.sequence.cursor
     return Completion(
         text=bytes(sequence.text[: cursor.text_len]).decode(errors="replace"),
         token_ids=sequence.history[sequence.prompt_len : cursor.num_tokens].tolist(),
-        finish_reason=cursor.finish_reason or "length",
+        finish_reason=cursor.finish_reason or "abort",
         logprobs=list(request.logprobs),
         stats=request.stats,
         prompt_token_ids=sequence.history[: sequence.prompt_len].tolist(),

@@ -103,12 +103,18 @@ class LLM:
             OptionError: the prompt is empty, or has ids outside the vocabulary.
             ContextError: it does not fit.
         """
+        if not isinstance(prompt, str | Sequence | np.ndarray):
+            raise OptionError(
+                f"prompt is {type(prompt).__name__}: expected text, ids, or a list of either"
+            )
         single = isinstance(prompt, str) or (
             len(prompt) > 0 and isinstance(prompt[0], int | np.integer)
         )
-        prompts: list[Prompt] = [prompt] if single else list(prompt)
+        prompts: list[Any] = [prompt] if single else list(prompt)
         if params is None or isinstance(params, SamplingParams):
             params = [params or SamplingParams()] * len(prompts)
+        if not all(isinstance(one, SamplingParams) for one in params):
+            raise OptionError("params: expected SamplingParams, or a list of them")
         if len(params) != len(prompts):
             raise OptionError(
                 f"{len(params)} sampling params for {len(prompts)} prompts: expected one for all, "
@@ -147,7 +153,7 @@ class LLM:
         return Session(self)
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
-        """The logits after each id.
+        """The logits after each id, computed in a free sequence.
 
         Args:
             ids: token ids, at most ``context``.
@@ -213,7 +219,10 @@ def load(
         FormatError, UnsupportedError, MismatchError: the file cannot be run, and why.
         OptionError: an option is out of its range.
     """
-    options = spec_options() if isinstance(spec, Inherit) else SpecOptions.of(spec)
+    if isinstance(spec, SpecOptions) or spec is None:
+        options = SpecOptions.of(spec)
+    else:  # a name leaves the rest to the environment
+        options = spec_options({} if isinstance(spec, Inherit) else {"type": spec})
     if not 1 <= max_sequences <= MAX_SEQUENCES:
         raise OptionError(f"max_sequences = {max_sequences}: expected 1 to {MAX_SEQUENCES}")
     if kv_type not in ("f16", "f32", "q8_0"):

@@ -9,9 +9,10 @@ import numpy as np
 
 from specrt.generate import Completion, Spec, completion
 from specrt.llm import LLM
-from specrt.options import SamplingParams
+from specrt.options import MAX_DRAFT, SamplingParams
 from specrt.speculative.algorithms.ngram import NgramSpeculator
 from specrt.speculative.governor import FixedPolicy
+from specrt.speculative.request import Request
 from specrt.speculative.speculator import Speculator
 from specrt.state.messages import Draft, DraftContext, Kept
 from specrt.state.sequence import Sequence
@@ -170,7 +171,8 @@ class LosslessCheck:
                 whole = self._whole(cell.setting, prompt)
                 truth = ids + whole.token_ids
                 drafts = MixedDrafts(truth, vocab_size, seed, make())
-                got = self._complete(ids, params, drafts, cell)
+                request = fixed_request(self.llm, ids, params, drafts, cell.num_draft)
+                got = run_to_the_end(self.llm, request, cell.count)
                 self._compare(cell, prompt, got)
             if cell.covered or cell.difference:
                 return
@@ -206,40 +208,56 @@ class LosslessCheck:
     def _decoded(self, setting: str, prompt: str, params: SamplingParams) -> Completion:
         key = (setting, prompt)
         if key not in self._plain:
-            self._plain[key] = self._complete(self.prompts[prompt], params)
+            request = fixed_request(self.llm, self.prompts[prompt], params)
+            self._plain[key] = run_to_the_end(self.llm, request)
         return self._plain[key]
-
-    def _complete(
-        self,
-        ids: list[int],
-        params: SamplingParams,
-        speculator: Speculator | None = None,
-        cell: Cell | None = None,
-    ) -> Completion:
-        """Run a prompt; with a speculator, every draft has the cell's K as far as there is room."""
-        target, generator = self.llm.target, self.llm.generator
-        sequence = target.open_sequence()
-        try:
-            request = generator.request(sequence, ids, params, None)
-            if speculator is not None and cell is not None and cell.num_draft is not None:
-                request.speculator = speculator
-                request.policy = FixedPolicy(cell.num_draft)
-                request.max_draft = cell.num_draft
-            generator.runtime.prefill(request)
-            while sequence.cursor.finish_reason is None:
-                before = request.stats.num_drafted
-                (acceptance,) = generator.runtime.step([request])
-                drafted = request.stats.num_drafted - before
-                if cell is not None and drafted:
-                    cell.count(drafted, acceptance.num_accepted)
-            return completion(request)
-        finally:
-            target.close_sequence(sequence)
 
     def _compare(self, cell: Cell, prompt: str, got: Completion) -> None:
         plain = self._decoded(cell.setting, prompt, self._params(cell.setting, prompt))
         if cell.difference is None and (found := difference(got, plain)) is not None:
             cell.difference = f"{prompt}: {found}"
+
+
+def fixed_request(
+    llm: LLM,
+    ids: list[int],
+    params: SamplingParams,
+    speculator: Speculator | None = None,
+    num_draft: int | None = None,
+) -> Request:
+    """A request in a sequence of its own that drafts K tokens in every step.
+
+    Args:
+        speculator: who drafts, None for plain decoding.
+        num_draft: K, None for the most that there is.
+    """
+    request = llm.generator.request(llm.target.open_sequence(), ids, params, None)
+    request.speculator = speculator
+    request.max_draft = num_draft or MAX_DRAFT
+    request.policy = FixedPolicy(request.max_draft)
+    return request
+
+
+def run_to_the_end(
+    llm: LLM, request: Request, count: Callable[[int, int], None] | None = None
+) -> Completion:
+    """Prefill and step until the request ends, and give its sequence back.
+
+    Args:
+        count: hears K and m of every window with a draft.
+    """
+    runtime = llm.generator.runtime
+    try:
+        runtime.prefill(request)
+        while request.sequence.cursor.finish_reason is None:
+            before = request.stats.num_drafted
+            (acceptance,) = runtime.step([request])
+            drafted = request.stats.num_drafted - before
+            if count is not None and drafted:
+                count(drafted, acceptance.num_accepted)
+        return completion(request)
+    finally:
+        llm.target.close_sequence(request.sequence)
 
 
 def difference(got: Completion, plain: Completion) -> str | None:

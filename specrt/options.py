@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Final
+from operator import index
+from typing import Final, SupportsIndex
 
 from specrt.errors import OptionError
 
@@ -27,6 +27,26 @@ def _number(value: object, least: float, most: float) -> bool:
     )
 
 
+def _ids(name: str, values: Iterable[SupportsIndex] | None) -> tuple[int, ...]:
+    """Token ids as plain integers; NumPy's count too."""
+    try:
+        ids = tuple(index(value) for value in (() if values is None else values))
+    except TypeError:
+        ids = (-1,)
+    _check(all(token >= 0 for token in ids), name, values, "token ids, integers >= 0")
+    return ids
+
+
+def _float(name: str, value: object) -> float:
+    """A number as float, infinities included."""
+    try:
+        number = float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:
+        number = math.nan
+    _check(not math.isnan(number), name, value, "numbers")
+    return number
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How the next token is drawn from the logits, and where a completion ends.
@@ -34,7 +54,7 @@ class SamplingParams:
     Order: logit bias, penalties (repetition over prompt and output, presence and frequency over
     output), temperature, min-p, top-k, top-p, inverse CDF ascending by id. ``temperature`` 0 is
     greedy. ``logprobs`` n reports the emitted token's log probability and those of the n likeliest
-    tokens, from the raw logits.
+    tokens, from the raw logits. Before ``min_tokens`` nothing but the end of the context ends it.
     """
 
     temperature: float = 0.0
@@ -54,12 +74,14 @@ class SamplingParams:
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
         object.__setattr__(self, "stop", stop)
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
-        bias = MappingProxyType(dict(sorted(self.logit_bias.items())))
-        object.__setattr__(self, "logit_bias", bias)
-        most = math.inf
+        object.__setattr__(self, "stop_token_ids", _ids("stop_token_ids", self.stop_token_ids))
+        bias = self.logit_bias or {}
+        _check(isinstance(bias, Mapping), "logit_bias", bias, "a mapping of token ids to numbers")
+        places = _ids("logit_bias", bias)
+        values = [_float("logit_bias", value) for value in bias.values()]
+        object.__setattr__(self, "logit_bias", dict(sorted(zip(places, values, strict=True))))
         for name, least, highest, expected in (
             ("temperature", 0, 1e6, "a finite number >= 0 (0 is greedy)"),
             ("top_k", 0, 2**31 - 1, "an integer >= 0 (0 is off)"),
@@ -68,13 +90,12 @@ class SamplingParams:
             ("repetition_penalty", 1e-6, 1e6, "a number > 0 (1 is off)"),
             ("presence_penalty", -1e6, 1e6, "a finite number"),
             ("frequency_penalty", -1e6, 1e6, "a finite number"),
-            ("min_tokens", 0, most, "an integer >= 0"),
+            ("min_tokens", 0, math.inf, "an integer >= 0"),
         ):
-            _check(
-                _number(getattr(self, name), least, highest), name, getattr(self, name), expected
-            )
+            value = getattr(self, name)
+            _check(_number(value, least, highest), name, value, expected)
         for name, least, highest in (
-            ("max_tokens", 1, most),
+            ("max_tokens", 1, math.inf),
             ("logprobs", 0, 1000),
             ("seed", 0, 2**64 - 1),
         ):
@@ -85,12 +106,8 @@ class SamplingParams:
             value = getattr(self, name)
             _check(isinstance(value, int), name, value, "an integer")
         _check(all(isinstance(s, str) and s for s in stop), "stop", stop, "non-empty strings")
-        for name in ("stop_token_ids", "logit_bias"):
-            ids = getattr(self, name)
-            ok = all(isinstance(i, int) and i >= 0 for i in ids)
-            _check(ok, name, ids, "token ids >= 0")
-        for value in bias.values():
-            _check(not math.isnan(value), "logit_bias", value, "numbers")
+        fits = self.max_tokens is None or self.min_tokens <= self.max_tokens
+        _check(fits, "min_tokens", self.min_tokens, f"at most max_tokens = {self.max_tokens}")
 
     @property
     def greedy(self) -> bool:

@@ -24,8 +24,3 @@ def make_sampler(params: SamplingParams, vocab_size: int, end_ids: Iterable[int]
     """
     seed = int.from_bytes(os.urandom(8)) if params.seed is None else params.seed
     return Sampler(params, seed, vocab_size, end_ids)
-
-
-def needs_logits(params: SamplingParams) -> bool:
-    """True if the ids of the rows' largest logits are not enough to emit tokens."""
-    return not params.greedy or params.min_tokens > 0 or params.logprobs is not None

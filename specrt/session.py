@@ -159,7 +159,8 @@ class Session:
 
         Raises:
             FormatError: the file is no saved session.
-            MismatchError: it was saved with another model, device or KV type, or is too long.
+            MismatchError: it was saved with another model, device or KV type, or is too long, or
+                holds what this model cannot have made.
         """
         saved = _read(Path(path))
         expected = {"fingerprint": fingerprint(llm.gguf), "numerics": llm.target.numerics}
@@ -174,6 +175,7 @@ class Session:
                 f"{path}: {len(saved.tokens)} tokens, and the context is {llm.context}: load the "
                 "model with a larger context"
             )
+        llm.generator.check_ids(saved.tokens.tolist())
         session = cls(llm)
         try:
             sequence = session._open()
@@ -201,6 +203,11 @@ def _read(path: Path) -> _Saved:
         tokens = arrays.pop("tokens")
         if header["format"] != FORMAT or tokens.shape != (header["cache_len"],):
             raise ValueError(f"format {header['format']}, {tokens.shape} tokens")
+        if tokens.dtype != np.int32:
+            raise ValueError(f"tokens are {tokens.dtype}")
+        messages = header["messages"]
+        if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
+            raise ValueError("messages are no list of mappings")
     except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
         raise FormatError(
             f"{path}: no session that this version can read ({error}): expected a file that "

@@ -1,47 +1,14 @@
-"""Run a prompt with a speculator of the test's choice."""
+"""Run a prompt with a speculator of the test's choice, and compare with plain decoding."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from specrt import SamplingParams
-from specrt.generate import Completion, completion
+from specrt.generate import Completion
 from specrt.llm import LLM
-from specrt.speculative.governor import FixedPolicy
-from specrt.speculative.request import Request
+from specrt.lossless import fixed_request, run_to_the_end
 from specrt.speculative.speculator import Speculator
-
-
-@dataclass
-class Histogram:
-    """How many verified windows had which outcome."""
-
-    none: int = 0
-    partial: int = 0
-    full: int = 0
-
-    def count(self, num_draft: int, num_accepted: int) -> None:
-        if num_accepted == num_draft:
-            self.full += 1
-        elif num_accepted:
-            self.partial += 1
-        else:
-            self.none += 1
-
-
-def make_request(
-    llm: LLM,
-    ids: list[int],
-    params: SamplingParams,
-    speculator: Speculator | None = None,
-    num_draft: int = 8,
-) -> Request:
-    """A request in a new sequence."""
-    request = llm.generator.request(llm.target.open_sequence(), ids, params, "none")
-    request.speculator = speculator
-    request.policy = FixedPolicy(num_draft)
-    request.max_draft = num_draft
-    return request
 
 
 def run(
@@ -50,23 +17,11 @@ def run(
     params: SamplingParams,
     speculator: Speculator | None = None,
     num_draft: int = 8,
-    seen: Histogram | None = None,
+    count: Callable[[int, int], None] | None = None,
 ) -> Completion:
-    """Complete a prompt, and count the outcome of every whole window of K."""
-    request = make_request(llm, ids, params, speculator, num_draft)
-    try:
-        if request.speculator is not None:
-            request.speculator.reset(request.sequence)
-        llm.generator.runtime.prefill(request)
-        while request.sequence.cursor.finish_reason is None:
-            before = request.stats.num_drafted
-            (acceptance,) = llm.generator.runtime.step([request])
-            drafted = request.stats.num_drafted - before
-            if seen is not None and drafted == num_draft:
-                seen.count(drafted, acceptance.num_accepted)
-        return completion(request)
-    finally:
-        llm.target.close_sequence(request.sequence)
+    """Complete a prompt; ``count`` hears K and m of every window with a draft."""
+    request = fixed_request(llm, ids, params, speculator, num_draft)
+    return run_to_the_end(llm, request, count)
 
 
 def same(got: Completion, plain: Completion) -> None:

@@ -274,3 +274,72 @@ def test_declined_reasons_are_told(llm):
 def test_load_prints_the_memory_plan(path, capsys):
     specrt.load(path)
     assert "KV per 1k tokens" in capsys.readouterr().err
+
+
+def test_min_tokens_holds_stop_strings_back(llm):
+    plain = llm.generate(PROMPT, PARAMS)
+    stop = next(char for char in plain.text if char.isascii())
+    for num_tokens in (1, 20, 50):
+        params = replace(PARAMS, stop=(stop,), min_tokens=num_tokens)
+        expected = run(llm, plain.prompt_token_ids, params)
+        assert len(expected.token_ids) >= num_tokens
+        same(run(llm, plain.prompt_token_ids, params, drafts_of(llm, plain), 8), expected)
+    assert len(llm.generate(PROMPT, replace(PARAMS, stop=(stop,))).token_ids) < 20
+
+
+def test_a_prompt_that_does_not_fit_is_told_before_any_work(llm, monkeypatch):
+    monkeypatch.setattr(llm.target, "verify", None)
+    monkeypatch.setattr(llm.target, "prefill", None)
+    with pytest.raises(ContextError, match="context is 512"):
+        llm.generate([[1, 2, 3], [4] * 600], PARAMS)
+
+
+def test_a_closed_stream_keeps_what_was_generated(llm):
+    whole = llm.generate(PROMPT, PARAMS)
+    stream = llm.stream(PROMPT, PARAMS)
+    for _ in range(5):
+        next(stream)
+    stream.close()
+    assert stream.completion.finish_reason == "abort"
+    assert stream.completion.token_ids == whole.token_ids[: len(stream.completion.token_ids)]
+    assert len(stream.completion.token_ids) >= 5
+    assert list(stream) == []
+
+
+def test_dropped_sessions_and_streams_give_their_sequences_back(llm):
+    for _ in range(3 * llm.target.max_sequences):
+        llm.session().generate([1, 2, 3], replace(PARAMS, max_tokens=2))
+        next(llm.stream(PROMPT, PARAMS))
+    held = [llm.session() for _ in range(llm.target.max_sequences)]
+    with pytest.raises(ContextError, match="in use"):
+        llm.session()
+    for session in held:
+        session.close()
+
+
+@pytest.mark.parametrize("prompt", [None, 7, [1.5, 2.5], {"role": "user"}])
+def test_prompts_of_other_types(llm, prompt):
+    with pytest.raises(OptionError, match="expected text"):
+        llm.generate(prompt, PARAMS)
+
+
+def test_params_of_other_types(llm):
+    with pytest.raises(OptionError, match="SamplingParams"):
+        llm.generate(PROMPT, {"max_tokens": 3})
+
+
+def test_a_name_leaves_the_rest_to_the_environment(path, monkeypatch):
+    monkeypatch.setenv("SPECRT_SPEC_DRAFT", "3")
+    assert specrt.load(path, spec="ngram", verbose=False).generator.spec.num_draft == 3
+    chosen = specrt.load(path, spec=SpecOptions(type="ngram"), verbose=False)
+    assert chosen.generator.spec.num_draft is None
+    assert specrt.load(path, spec=None, verbose=False).generator.spec.type == "none"
+
+
+def test_options_that_differ_in_numbers_share_a_speculator(llm):
+    speculators = {
+        llm.speculation.resolve(SpecOptions(type="ngram", num_draft=k, pmin=p)).speculator
+        for k in (3, 9)
+        for p in (None, 0.1, 0.2)
+    }
+    assert len(speculators) == 1

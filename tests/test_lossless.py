@@ -12,10 +12,10 @@ import pytest
 import specrt
 from specrt import SamplingParams, SpecOptions
 from specrt.generate import chat_ids
-from specrt.lossless import MixedDrafts
+from specrt.lossless import Cell, MixedDrafts
 from specrt.speculative.algorithms.ngram import NgramSpeculator
 from tests.models_on_disk import GOLDENS, bench_prompts, golden_arrays, load_golden, real_model
-from tests.running import Histogram, run, same
+from tests.running import run, same
 
 SETTINGS = {
     "greedy": SamplingParams(logprobs=2),
@@ -62,7 +62,7 @@ def tokens_for(num_draft: int) -> int:
 def test_golden_models(name, drafter, setting, num_draft):
     llm = golden(name)
     whole = plain_golden(name, setting)
-    seen = Histogram()
+    cell = Cell(setting, drafter, num_draft)
     for seed in range(20):
         count = tokens_for(num_draft)
         params = with_tokens(SETTINGS[setting], count)
@@ -75,12 +75,12 @@ def test_golden_models(name, drafter, setting, num_draft):
             params,
             speculator(drafter, truth, llm.target.vocab_size, seed),
             num_draft,
-            seen,
+            cell.count,
         )
         same(got, plain)
-        if seen.none and seen.full and (seen.partial or num_draft == 1):
+        if cell.covered:
             return
-    pytest.fail(f"the windows never covered every outcome: {seen}")
+    pytest.fail(f"the windows never covered every outcome: {cell}")
 
 
 def speculator(drafter: str, truth: list[int], vocab_size: int, seed: int) -> MixedDrafts:
@@ -99,13 +99,13 @@ def smollm2():
 def test_smollm2_over_the_prompts(setting, num_draft):
     llm = smollm2()
     params = with_tokens(SETTINGS[setting], 24)
-    seen = Histogram()
+    cell = Cell(setting, "ngram", num_draft)
     for number, prompt in enumerate(bench_prompts()):
         ids = chat_ids(llm.tokenizer, llm.chat_template, prompt["messages"])
         plain = run(llm, ids, params)
         drafter = speculator("ngram", ids + plain.token_ids, llm.target.vocab_size, number)
-        same(run(llm, ids, params, drafter, num_draft, seen), plain)
-    assert seen.none and seen.partial and seen.full, seen
+        same(run(llm, ids, params, drafter, num_draft, cell.count), plain)
+    assert cell.covered, cell
 
 
 @pytest.mark.real_model

@@ -10,7 +10,7 @@ from specrt._ext.sampler import Sampler
 from specrt.errors import MismatchError, OptionError
 from specrt.options import SamplingParams
 from specrt.reference import sampling as meaning
-from specrt.sampling import make_sampler, needs_logits
+from specrt.sampling import make_sampler
 
 F = np.float32
 NO_HISTORY = np.zeros(0, np.int32)
@@ -252,15 +252,3 @@ def test_the_seed_is_given_or_drawn_and_reported():
     assert make_sampler(SamplingParams(), 4).seed != make_sampler(SamplingParams(), 4).seed
     with pytest.raises(OptionError, match="logit_bias has the id 4"):
         make_sampler(SamplingParams(logit_bias={4: 1.0}), 4)
-
-
-def test_ids_alone_serve_plain_greedy_only():
-    assert not needs_logits(SamplingParams())
-    for options in (
-        {"temperature": 1.0},
-        {"logprobs": 0},
-        {"min_tokens": 1},
-        {"presence_penalty": 1.0},
-        {"logit_bias": {1: 1.0}},
-    ):
-        assert needs_logits(SamplingParams(**options))

@@ -1,11 +1,13 @@
 """Sessions: cached prefixes, turns, rewinds, save and load."""
 
+import json
+
 import numpy as np
 import pytest
 
 import specrt
 from specrt import SamplingParams, Session
-from specrt.errors import FormatError, MismatchError, OptionError
+from specrt.errors import FormatError, MismatchError, OptionError, SpecrtError
 from tests.models_on_disk import golden_arrays, load_golden
 from tests.tiny_model import write_tiny_model
 
@@ -163,3 +165,40 @@ def test_an_empty_prompt_is_refused_before_it_reaches_the_model(tmp_path):
         session.send("", PARAMS)
     with pytest.raises(OptionError, match="no tokens"):
         llm.chat([{"role": "user", "content": ""}], PARAMS)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("tokens", lambda a: a.astype(np.float32)),
+        ("tokens", lambda a: a * 0 + 99_999),
+        ("k0", lambda a: a[..., :-1]),
+        ("k0", lambda a: a.astype(np.float64)),
+        ("v1", lambda a: a[:-1]),
+        ("v1", None),
+        ("messages", 3),
+        ("messages", None),
+    ],
+)
+def test_a_file_that_no_model_can_have_saved_is_refused(llm, name, change, tmp_path):
+    path = tmp_path / "saved"
+    with llm.session() as session:
+        session.generate([1, 2, 3], PARAMS)
+        session.save(path)
+    with np.load(path) as file:
+        arrays = {key: file[key] for key in file.files}
+    if name == "messages":
+        header = json.loads(arrays["header"].tobytes())
+        header.pop("messages")
+        if change is not None:
+            header["messages"] = change
+        arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    elif change is None:
+        del arrays[name]
+    else:
+        arrays[name] = change(arrays[name])
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+    with pytest.raises(SpecrtError):
+        Session.load(llm, path)
+    assert llm.target.num_open == 0

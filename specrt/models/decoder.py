@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from weakref import ref
 
 import numpy as np
 
@@ -90,7 +92,10 @@ class Decoder:
         self._logits: Array | None = None
         self._tap_rows: dict[Tap, Array] = {}
         self._programs: dict[tuple[int, bool, bool, frozenset[Tap]], _Recorded] = {}
-        self._slots: list[Sequence | None] = [None] * max_sequences
+        self._page_tables = [self.layout.table(slot) for slot in range(max_sequences)]
+        self._ring_tables = [self.layout.ring(slot) for slot in range(max_sequences)]
+        # Weak, so that a sequence which nobody holds any more gives its slot back.
+        self._slots: list[ref[Sequence] | None] = [None] * max_sequences
         self._slots_lock = threading.Lock()
 
     def open_sequence(self) -> Sequence:
@@ -100,35 +105,42 @@ class Decoder:
             ContextError: all slots are in use.
         """
         with self._slots_lock:
-            return self._take_slot()
+            slot = self._free_slot()
+            if slot is None:
+                gc.collect()  # what nobody holds may still hang in a cycle
+                slot = self._free_slot()
+            if slot is None:
+                raise ContextError(
+                    f"all {self.max_sequences} sequences are in use: close a session or a stream, "
+                    "or load with a higher max_sequences"
+                )
+            sequence = Sequence(slot, self.context)
+            self._slots[slot] = ref(sequence)
+            return sequence
 
-    def _take_slot(self) -> Sequence:
-        if None not in self._slots:
-            raise ContextError(
-                f"all {self.max_sequences} sequences are in use: close a session or a stream, or "
-                "load with a higher max_sequences"
-            )
-        slot = self._slots.index(None)
-        sequence = Sequence(slot, self.context)
-        self._slots[slot] = sequence
-        return sequence
+    def _free_slot(self) -> int | None:
+        return next((i for i in range(self.max_sequences) if self._holder(i) is None), None)
+
+    def _holder(self, slot: int) -> Sequence | None:
+        held = self._slots[slot]
+        return None if held is None else held()
 
     def close_sequence(self, sequence: Sequence) -> None:
         """Give its slot back; a second call changes nothing."""
-        if self._slots[sequence.slot] is sequence:
+        if self._holder(sequence.slot) is sequence:
             self._slots[sequence.slot] = None
 
     @property
     def num_open(self) -> int:
         """Sequences in use."""
-        return self.max_sequences - self._slots.count(None)
+        return sum(self._holder(slot) is not None for slot in range(self.max_sequences))
 
     def prefill(
         self, sequence: Sequence, tokens: list[int], taps: Collection[Tap] = ()
     ) -> Iterator[Kept]:
         """Feed ``tokens`` at ``cache_len``, chunk by chunk; each chunk moves ``cache_len``.
 
-        Chunk edges are multiples of 512 positions, and powers of two within.
+        No chunk crosses a multiple of 512 positions; within, lengths are powers of two.
         """
         start = sequence.cursor.cache_len
         end = start + len(tokens)
@@ -203,12 +215,12 @@ class Decoder:
         lowest = 0
         for layer, window in enumerate(self._trunk.windows):
             pages, positions = self._kept_positions(sequence, cache_len, window)
-            shape = (len(positions), self._trunk.dims.kv_heads[layer], self._trunk.dims.head_dim)
             k, v = (arrays.get(f"{name}{layer}") for name in "kv")
-            if k is None or v is None or k.shape[:2] != shape[:2] or v.shape != k.shape:
+            like, _ = self.ops.kv_read(self.caches[layer], pages, positions)
+            if any(a is None or (a.shape, a.dtype) != (like.shape, like.dtype) for a in (k, v)):
                 raise MismatchError(
-                    f"layer {layer} of the saved state: expected keys and values of shape {shape}; "
-                    "save the session again"
+                    f"layer {layer} of the saved state: expected keys and values of shape "
+                    f"{like.shape} and type {like.dtype}; save the session again"
                 )
             self.ops.kv_write(self.caches[layer], pages, positions, k, v)
             lowest = max(lowest, int(positions[0]) if len(positions) else 0)
@@ -240,8 +252,8 @@ class Decoder:
             step.tokens[begin:end] = window.tokens
             step.positions[begin:end] = range(window.start_pos, stop_pos)
             step.row_seqs[begin:end] = number
-            step.page_table[number] = self.layout.table(window.sequence.slot)
-            step.ring_table[number] = self.layout.ring(window.sequence.slot)
+            step.page_table[number] = self._page_tables[window.sequence.slot]
+            step.ring_table[number] = self._ring_tables[window.sequence.slot]
             window.sequence.high_water = max(window.sequence.high_water, stop_pos)
             offsets.append(end)
         step.row_offsets[: len(offsets)] = offsets

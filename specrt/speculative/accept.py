@@ -28,12 +28,14 @@ class Boundary:
     Args:
         end_ids: ids that end it.
         stops: UTF-8 of the strings that end it.
+        min_total: ids, prompt included, before which nothing but a full sequence ends it.
         max_total: ids, prompt included, at which it is full.
         token_bytes: what an id adds to the text.
     """
 
     end_ids: frozenset[int]
     stops: tuple[bytes, ...]
+    min_total: int
     max_total: int
     token_bytes: Callable[[int], bytes]
 
@@ -50,9 +52,10 @@ class Boundary:
             return text_len, "stop"
         del sequence.text[text_len:]
         sequence.text += self.token_bytes(token)
-        stop = find_stop(sequence.text, text_len, self.stops) if self.stops else None
-        if stop is not None:
-            return stop, "stop"
+        if self.stops and num_tokens >= self.min_total:
+            stop = find_stop(sequence.text, text_len, self.stops)
+            if stop is not None:
+                return stop, "stop"
         return len(sequence.text), "length" if num_tokens >= self.max_total else None
 
 

@@ -25,7 +25,8 @@ class SpeculatorFactory:
     Args:
         name: what ``SpecOptions.type`` calls it.
         requires_draft_head: without one it is declined before any work.
-        create: the speculator for this target, or why it cannot serve it.
+        create: the speculator for this target, or why it cannot serve it. ``num_draft`` and
+            ``pmin`` are None here: they come with every ``DraftContext``.
     """
 
     name: str

@@ -69,12 +69,8 @@ class Request:
         return (
             not self.params.greedy
             or self.params.logprobs is not None
-            or self.suppresses_ends(self.sequence.cursor.num_tokens)
+            or self.sequence.cursor.num_tokens < self.boundary.min_total
         )
-
-    def suppresses_ends(self, position: int) -> bool:
-        """True if no end id may be drawn at ``position``, since the output is too short."""
-        return position < self.sequence.prompt_len + self.params.min_tokens
 
     def drawer(self, ids: Array, logits: Array | None) -> WindowDrawer:
         """Draws from the rows of this request's window."""
@@ -84,7 +80,7 @@ class Request:
         """Go on without the speculator, which failed."""
         if self.speculator is not None:
             self.stats.declined.append(f"{self.speculator.name}: failed: {error!r}")
-        self.speculator = None
+        self.speculator = self.stats.speculator = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +94,7 @@ class WindowDrawer:
     def token(self, row: int, position: int) -> int:
         """The id at ``position``; the history before it is in place."""
         request = self.request
-        suppress_ends = request.suppresses_ends(position)
+        suppress_ends = position < request.boundary.min_total
         if request.params.greedy and not suppress_ends:
             return self.ids[row]
         assert self.logits is not None

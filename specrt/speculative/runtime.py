@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from operator import index
 
 from specrt.speculative.accept import accept
 from specrt.speculative.request import Request
@@ -57,8 +58,8 @@ class Runtime:
         sequence, stats = request.sequence, request.stats
         cursor = sequence.cursor
         pending = sequence.history[cursor.cache_len : cursor.num_tokens - 1].tolist()
-        speculator = request.speculator
-        taps = speculator.taps if speculator else frozenset()
+        hears = request.speculator is not None and request.speculator.wants_prompt
+        taps = request.speculator.taps if request.speculator and hears else frozenset()
         chunks = self.target.prefill(sequence, pending, taps)
         while True:
             with stats.phases.timed("prefill"):
@@ -132,19 +133,27 @@ class Runtime:
                 continue
             try:
                 proposed = speculator.propose(list(contexts.values()))
+                checked = {
+                    i: self._checked(draft, context.num_draft)
+                    for (i, context), draft in zip(contexts.items(), proposed, strict=True)
+                }
             except Exception as error:
                 for i in members:
                     requests[i].park_speculator(error)
                 continue
-            for (i, context), draft in zip(contexts.items(), proposed, strict=True):
-                drafts[i] = self._checked(draft, context.num_draft)
+            for i, draft in checked.items():
+                drafts[i] = draft
         return drafts
 
     def _checked(self, draft: Draft, num_draft: int) -> Draft:
-        """The draft up to its first impossible id, at most ``num_draft`` long."""
+        """The draft up to its first impossible id, at most ``num_draft`` long.
+
+        Raises:
+            TypeError: an id is no integer.
+        """
         valid = 0
         for token in draft.tokens[:num_draft]:
-            if not 0 <= token < self.target.vocab_size:
+            if not 0 <= index(token) < self.target.vocab_size:
                 break
             valid += 1
         if valid == len(draft.tokens):
@@ -167,17 +176,17 @@ class Runtime:
         return self.target.verify(windows, taps=taps, logits=logits)
 
     def _accept(
-        self, request: Request, draft: Draft, verification: Verification, index: int
+        self, request: Request, draft: Draft, verification: Verification, number: int
     ) -> Acceptance:
-        rows = slice(*verification.row_offsets[index : index + 2])
+        rows = slice(*verification.row_offsets[number : number + 2])
         logits = None if verification.logits is None else verification.logits[rows]
         drawer = request.drawer(verification.ids[rows], logits)
         return accept(request.sequence, draft.tokens, drawer, request.boundary)
 
     def _kept(
-        self, request: Request, acceptance: Acceptance, verification: Verification, index: int
+        self, request: Request, acceptance: Acceptance, verification: Verification, number: int
     ) -> Kept:
-        first = verification.row_offsets[index]
+        first = verification.row_offsets[number]
         count = len(acceptance.tokens)
         return Kept(
             sequence=request.sequence,

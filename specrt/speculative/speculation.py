@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from specrt.options import SpecOptions
@@ -37,8 +37,18 @@ class Resolved:
     policy: Callable[[], Policy]
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    speculator: Speculator | None
+    declined: list[Declined]
+    governor: Governor
+
+
 class Speculation:
-    """Resolves options against one target, once for equal options.
+    """Resolves options against one target.
+
+    Speculators are made once for options that differ in numbers only, and share what steps were
+    measured to cost.
 
     Args:
         target: the model.
@@ -52,7 +62,7 @@ class Speculation:
         self._target = target
         self._registry = registry
         self._draft_head = draft_head
-        self._resolved: dict[SpecOptions, Resolved] = {}
+        self._made: dict[SpecOptions, _Made] = {}
 
     def resolve(self, options: SpecOptions) -> Resolved:
         """Who drafts under these options.
@@ -63,17 +73,18 @@ class Speculation:
         Raises:
             OptionError: an unknown speculator.
         """
-        if options not in self._resolved:
-            self._resolved[options] = self._resolve(options)
-        return self._resolved[options]
-
-    def _resolve(self, options: SpecOptions) -> Resolved:
-        speculator, declined = self._registry.resolve(options, self._target, self._draft_head)
+        made = self._make(replace(options, num_draft=None, pmin=None, governor=True))
         num_draft = options.num_draft or self._target.preferred_num_draft
         if num_draft is None and self._draft_head is not None:
             num_draft = self._draft_head.block_size - 1
         num_draft = num_draft or DEFAULT_NUM_DRAFT
+        fixed: Callable[[], Policy] = partial(FixedPolicy, num_draft)
+        policy = made.governor.policy if options.governor else fixed
+        return Resolved(made.speculator, made.declined, num_draft, options.pmin, policy)
 
-        # The policies of one resolved speculator share what steps were measured to cost.
-        policy = Governor().policy if options.governor else partial(FixedPolicy, num_draft)
-        return Resolved(speculator, declined, num_draft, options.pmin, policy)
+    def _make(self, options: SpecOptions) -> _Made:
+        """The speculator that the options name, whatever their numbers."""
+        if options not in self._made:
+            speculator, declined = self._registry.resolve(options, self._target, self._draft_head)
+            self._made[options] = _Made(speculator, declined, Governor())
+        return self._made[options]

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 Array = Any
 
-FinishReason = Literal["stop", "length"]
-"""An end token, stop id or stop string; or max_tokens or the end of the context."""
+FinishReason = Literal["stop", "length", "abort"]
+"""An end token, stop id or stop string; max_tokens or the end of the context; or the caller."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

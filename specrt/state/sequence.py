@@ -31,7 +31,7 @@ class Cursor:
     finish_reason: FinishReason | None = None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Sequence:
     """One sequence of a target.
 

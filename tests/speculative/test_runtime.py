@@ -10,13 +10,14 @@ from specrt import SamplingParams
 from specrt.errors import ContextError
 from specrt.generate import completion
 from specrt.llm import LLM
-from specrt.lossless import MixedDrafts
+from specrt.lossless import MixedDrafts, fixed_request
 from specrt.speculative import runtime as runtime_module
 from specrt.speculative.accept import Boundary
 from specrt.speculative.algorithms.ngram import NgramSpeculator
+from specrt.state.messages import Draft, residual_entering
 from tests.fakes import ScriptedSpeculator
 from tests.models_on_disk import golden_arrays, load_golden
-from tests.running import make_request, run, same
+from tests.running import run, same
 
 PARAMS = SamplingParams(max_tokens=40, ignore_eos=True)
 SAMPLED = SamplingParams(
@@ -77,7 +78,7 @@ HOPS = {
 @pytest.mark.parametrize("hop", HOPS)
 def test_a_fault_at_any_hop_leaves_the_sequence_as_it_was(hop, error, after, params, monkeypatch):
     drafts = MixedDrafts(truth(params), llm().target.vocab_size, seed=5)
-    request = make_request(llm(), prompt(), params, drafts, 5)
+    request = fixed_request(llm(), prompt(), params, drafts, 5)
     sequence, runtime = request.sequence, llm().generator.runtime
     runtime.prefill(request)
     for _ in range(3):
@@ -118,7 +119,7 @@ def test_an_end_token_inside_an_accepted_run_ends_there():
 def test_the_cache_counts_kept_tokens_only_when_a_run_ends():
     end = plain().token_ids[11]
     params = replace(PARAMS, stop_token_ids=(end,))
-    request = make_request(llm(), prompt(), params, true_drafts(), 16)
+    request = fixed_request(llm(), prompt(), params, true_drafts(), 16)
     for _ in llm().generator.run(request):
         pass
     cursor = request.sequence.cursor
@@ -176,8 +177,8 @@ def test_rejection_at_a_page_boundary_then_another_sequence():
     expected = run(llm(), ids, params)
     whole = ids + expected.token_ids
     drafts = MixedDrafts(whole, 512, seed=3)
-    first = make_request(llm(), ids, params, drafts, 8)
-    second = make_request(llm(), ids, params, drafts, 3)
+    first = fixed_request(llm(), ids, params, drafts, 8)
+    second = fixed_request(llm(), ids, params, drafts, 3)
     runtime = llm().generator.runtime
     for request in (first, second):
         runtime.prefill(request)
@@ -225,8 +226,6 @@ def test_the_speculator_hears_every_position_once():
 
 
 def test_the_taps_of_kept_rows_are_those_of_plain_rows():
-    from specrt.state.messages import residual_entering
-
     tap = residual_entering(2)
 
     def rows(drafts, num_draft):
@@ -281,3 +280,77 @@ def test_min_tokens_holds_the_end_back():
     same(run(llm(), prompt(), params, NgramSpeculator(), 8), expected)
     drafts = MixedDrafts(prompt() + expected.token_ids, 512, seed=1)
     same(run(llm(), prompt(), params, drafts, 8), expected)
+
+
+@pytest.mark.parametrize(
+    "drafts",
+    [
+        [],
+        [None],
+        [Draft([None], [], "bad")],
+        [Draft([3.5], [], "bad")],
+        [Draft([1], [], "bad"), Draft([1], [], "bad")],
+    ],
+    ids=repr,
+)
+def test_a_malformed_draft_parks_the_drafter(drafts):
+    bad = ScriptedSpeculator(lambda c: [])
+    bad.propose = lambda contexts: drafts
+    got = run(llm(), prompt(), PARAMS, bad, 4)
+    same(got, plain())
+    assert got.stats.speculator is None
+    assert "scripted: failed" in got.stats.declined[0]
+
+
+def test_a_drafter_that_cannot_follow_back_starts_anew():
+    class Stubborn(ScriptedSpeculator):
+        def commit(self, kept):
+            for rows in kept:
+                rows.sequence.drafter_states[self] = True
+
+        def reset(self, sequence):
+            raise RuntimeError("cannot")
+
+    generator = llm().generator
+    request = fixed_request(llm(), prompt(), PARAMS, Stubborn(lambda c: [1]), 3)
+    sequence = request.sequence
+    for _ in generator.run(request):
+        pass
+    assert request.speculator in sequence.drafter_states
+    again = generator.request(sequence, prompt(), PARAMS, None)
+    assert not sequence.drafter_states
+    for _ in generator.run(again):
+        pass
+    same(completion(again), plain())
+    llm().target.close_sequence(sequence)
+
+
+def test_ids_alone_serve_plain_greedy_only():
+    def needs_logits(**options):
+        request = fixed_request(llm(), prompt(), SamplingParams(**options))
+        llm().target.close_sequence(request.sequence)
+        return request.needs_logits
+
+    assert not needs_logits()
+    for options in (
+        {"temperature": 1.0},
+        {"logprobs": 0},
+        {"min_tokens": 1},
+        {"presence_penalty": 1.0},
+        {"logit_bias": {1: 1.0}},
+    ):
+        assert needs_logits(**options)
+
+
+def test_prefill_taps_only_for_who_hears_of_the_prompt(monkeypatch):
+    asked = []
+    prefill = llm().target.prefill
+    monkeypatch.setattr(
+        llm().target, "prefill", lambda s, ids, taps=(): asked.append(taps) or prefill(s, ids, taps)
+    )
+    tap = residual_entering(1)
+    for wants_prompt in (True, False):
+        drafts = ScriptedSpeculator(lambda c: [], frozenset({tap}))
+        drafts.wants_prompt = wants_prompt
+        run(llm(), prompt(), PARAMS, drafts, 2)
+    assert [set(taps) for taps in asked] == [{tap}, set()]
