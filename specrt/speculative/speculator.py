@@ -37,7 +37,11 @@ class Speculator(Protocol):
         """
 
     def commit(self, kept: list[Kept]) -> None:
-        """Follow the kept rows; committing a position again changes nothing."""
+        """Follow the kept rows; committing a position again changes nothing.
+
+        Where a step is broken off after this, the same rows come again: until then they lie behind
+        the cursor, and drafts go on from the cursor.
+        """
 
     def reset(self, sequence: Sequence) -> None:
         """Forget this sequence, or follow it back to ``sequence.cursor.num_tokens`` ids."""

@@ -1,5 +1,6 @@
 """Chains over a real target: faults that cost one member, and heads that sat turns out."""
 
+import math
 from collections import Counter
 from functools import cache
 
@@ -10,6 +11,7 @@ from specrt import SamplingParams, SpecOptions
 from specrt.generate import completion
 from specrt.lossless import fixed_request
 from specrt.speculative.registry import SpeculatorFactory, default_registry
+from specrt.state.messages import Draft
 from tests.fakes import ScriptedSpeculator
 from tests.models_on_disk import golden_arrays, load_golden
 from tests.running import run, same
@@ -95,6 +97,19 @@ def test_in_a_batch_a_member_is_parked_where_it_fails(method):
     assert second.speculators == ()
     assert second.stats.draft_steps == (method == "commit")
     assert second.stats.declined == ["bad: failed: RuntimeError('injected')"]
+
+
+@pytest.mark.parametrize("confidence", [math.nan, -math.inf], ids=repr)
+def test_draft_logits_without_a_number_are_no_draft(confidence):
+    broken = ScriptedSpeculator(truth)
+    broken.propose = lambda contexts: [
+        Draft([0] * c.num_draft, [confidence] * c.num_draft, "broken") for c in contexts
+    ]
+    expected = plain(tuple(PROMPT))
+    got = run(llm(), PROMPT, PARAMS, broken, 4)
+    same(got, expected)
+    assert got.stats.num_drafted == 0
+    assert got.stats.speculator == "scripted" and not got.stats.declined
 
 
 class Turns:
