@@ -19,10 +19,12 @@ from specrt.gguf.detokenizer import held_back, take_text
 from specrt.gguf.tokenizer import Tokenizer
 from specrt.options import SamplingParams, SpecOptions
 from specrt.sampling import make_sampler
+from specrt.speculative import chain
 from specrt.speculative.accept import Boundary
 from specrt.speculative.request import Request
 from specrt.speculative.runtime import Runtime
 from specrt.speculative.speculation import Speculation
+from specrt.speculative.speculator import Speculator, joined_names
 from specrt.speculative.target import Target
 from specrt.state.messages import FinishReason, TokenLogprob
 from specrt.state.sequence import Sequence as TokenSequence
@@ -208,7 +210,7 @@ class Generator:
         options = self.spec if isinstance(spec, Inherit) else SpecOptions.of(spec)
         resolved = self._speculation.resolve(options)
         stats = Stats(
-            speculator=resolved.speculator.name if resolved.speculator else None,
+            speculator=joined_names(resolved.speculators),
             declined=[f"{d.name}: {d.reason}" for d in resolved.declined],
             prompt_tokens=len(ids),
         )
@@ -216,7 +218,7 @@ class Generator:
         end_ids |= set(params.stop_token_ids)
         sampler = make_sampler(params, self.target.vocab_size, end_ids)
         stats.seed = None if params.greedy else sampler.seed
-        self._set_prompt(sequence, ids, resolved.speculator)
+        self._set_prompt(sequence, ids, resolved.speculators)
         stats.cached_tokens = sequence.cursor.cache_len
         room = self.target.context - len(ids)
         new_tokens = room if params.max_tokens is None else min(room, params.max_tokens)
@@ -231,36 +233,35 @@ class Generator:
                 max_total=len(ids) + new_tokens,
                 token_bytes=self.tokenizer.token_bytes,
             ),
-            speculator=resolved.speculator,
+            speculators=resolved.speculators,
             policy=resolved.policy(),
             max_draft=resolved.num_draft,
             pmin=resolved.pmin,
             stats=stats,
         )
 
-    def _set_prompt(self, sequence: TokenSequence, ids: list[int], speculator: Any) -> None:
+    def _set_prompt(
+        self, sequence: TokenSequence, ids: list[int], speculators: tuple[Speculator, ...]
+    ) -> None:
         """Rewind to the longest common prefix, and put the prompt into the history."""
         consumed = sequence.history[: sequence.cursor.cache_len]
         most = min(len(consumed), len(ids) - 1)  # the last id is fed by the first step
         differs = np.flatnonzero(consumed[:most] != np.asarray(ids[:most], np.int32))
         common = int(differs[0]) if len(differs) else most
-        if speculator is not None and not (
-            speculator.can_arm_after_prefix_reuse or speculator in sequence.drafter_states
-        ):
-            common = 0
-        cache_len = self.target.rewind(sequence, common)
-        cursor = sequence.cursor
-        sequence.cursor = replace(cursor, num_tokens=cache_len, text_len=0, finish_reason=None)
-        for follower in list(sequence.drafter_states):
-            try:
-                follower.reset(sequence)
-            except Exception:
-                # One that cannot follow starts anew; the sequence goes on.
-                del sequence.drafter_states[follower]
+        self._rewind(sequence, common)
+        while (heard := chain.heard(speculators, sequence)) < sequence.cursor.cache_len:
+            self._rewind(sequence, heard)
         sequence.history[: len(ids)] = ids
         sequence.text.clear()
         sequence.prompt_len = len(ids)
         sequence.cursor = replace(sequence.cursor, num_tokens=len(ids))
+
+    def _rewind(self, sequence: TokenSequence, num_tokens: int) -> None:
+        """Go back to a prefix, or as near below as the target can, and everyone follows."""
+        cache_len = self.target.rewind(sequence, num_tokens)
+        cursor = sequence.cursor
+        sequence.cursor = replace(cursor, num_tokens=cache_len, text_len=0, finish_reason=None)
+        chain.reset(sequence)
 
     def run(self, request: Request) -> Iterator[Piece]:
         """Prefill and step until the request ends; a piece per step."""

@@ -13,7 +13,7 @@ from specrt.options import MAX_DRAFT, SamplingParams
 from specrt.speculative.algorithms.ngram import NgramSpeculator
 from specrt.speculative.governor import FixedPolicy
 from specrt.speculative.request import Request
-from specrt.speculative.speculator import Speculator
+from specrt.speculative.speculator import Speculator, joined_names
 from specrt.state.messages import Draft, DraftContext, Kept
 from specrt.state.sequence import Sequence
 
@@ -47,25 +47,24 @@ class MixedDrafts:
         inner: proposes what is not the truth, None for random ids.
     """
 
-    max_draft = 64
+    max_draft = MAX_DRAFT
     default_pmin = 0.0
-    can_arm_after_prefix_reuse = True
-    wants_prompt = True
 
     def __init__(
         self, truth: list[int], vocab_size: int, seed: int, inner: Speculator | None = None
     ) -> None:
         self.name = inner.name if inner else "scripted"
         self.taps = inner.taps if inner else frozenset()
+        self.can_arm_after_prefix_reuse = inner is None or inner.can_arm_after_prefix_reuse
+        self.wants_prompt = inner is None or inner.wants_prompt
         self._truth, self._vocab_size, self._inner = truth, vocab_size, inner
         self._random = np.random.default_rng(seed)
 
     def propose(self, contexts: list[DraftContext]) -> list[Draft]:
         """One draft of the whole length per context."""
-        drafts = self._inner.propose(contexts) if self._inner else [None] * len(contexts)
         return [
-            Draft(self._mix(context, draft.tokens if draft else []), [], self.name)
-            for context, draft in zip(contexts, drafts, strict=True)
+            Draft(self._mix(context, guesses), [], self.name)
+            for context, guesses in zip(contexts, self._guesses(contexts), strict=True)
         ]
 
     def commit(self, kept: list[Kept]) -> None:
@@ -77,6 +76,17 @@ class MixedDrafts:
         """The other one hears of it."""
         if self._inner:
             self._inner.reset(sequence)
+
+    def heard(self, sequence: Sequence) -> int:
+        """What the other one has heard."""
+        return self._inner.heard(sequence) if self._inner else sequence.cursor.num_tokens
+
+    def _guesses(self, contexts: list[DraftContext]) -> list[list[int]]:
+        inner = self._inner
+        if inner is None:
+            return [[] for _ in contexts]
+        asked = [replace(c, num_draft=min(c.num_draft, inner.max_draft)) for c in contexts]
+        return [draft.tokens for draft in inner.propose(asked)]
 
     def _mix(self, context: DraftContext, guesses: list[int]) -> list[int]:
         wanted, start = context.num_draft, context.sequence.cursor.num_tokens
@@ -171,7 +181,7 @@ class LosslessCheck:
                 whole = self._whole(cell.setting, prompt)
                 truth = ids + whole.token_ids
                 drafts = MixedDrafts(truth, vocab_size, seed, make())
-                request = fixed_request(self.llm, ids, params, drafts, cell.num_draft)
+                request = fixed_request(self.llm, ids, params, (drafts,), cell.num_draft)
                 got = run_to_the_end(self.llm, request, cell.count)
                 self._compare(cell, prompt, got)
             if cell.covered or cell.difference:
@@ -222,17 +232,18 @@ def fixed_request(
     llm: LLM,
     ids: list[int],
     params: SamplingParams,
-    speculator: Speculator | None = None,
+    speculators: tuple[Speculator, ...] = (),
     num_draft: int | None = None,
 ) -> Request:
     """A request in a sequence of its own that drafts K tokens in every step.
 
     Args:
-        speculator: who drafts, None for plain decoding.
+        speculators: who drafts, in the order asked; none for plain decoding.
         num_draft: K, None for the most that there is.
     """
     request = llm.generator.request(llm.target.open_sequence(), ids, params, None)
-    request.speculator = speculator
+    request.speculators = speculators
+    request.stats.speculator = joined_names(speculators)
     request.max_draft = num_draft or MAX_DRAFT
     request.policy = FixedPolicy(request.max_draft)
     return request

@@ -49,7 +49,7 @@ class Stats:
     """Statistics of one completion.
 
     Args:
-        speculator: the active one's name, or None.
+        speculator: the active ones' names, joined by commas, or None.
         declined: why others did not serve, as "name: reason".
         prompt_tokens: ids of the prompt.
         cached_tokens: of them, those that a session had consumed before.

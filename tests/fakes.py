@@ -36,3 +36,6 @@ class ScriptedSpeculator:
 
     def reset(self, sequence: Sequence) -> None:
         pass
+
+    def heard(self, sequence: Sequence) -> int:
+        return sequence.cursor.num_tokens

@@ -20,7 +20,8 @@ def run(
     count: Callable[[int, int], None] | None = None,
 ) -> Completion:
     """Complete a prompt; ``count`` hears K and m of every window with a draft."""
-    request = fixed_request(llm, ids, params, speculator, num_draft)
+    speculators = () if speculator is None else (speculator,)
+    request = fixed_request(llm, ids, params, speculators, num_draft)
     return run_to_the_end(llm, request, count)
 
 

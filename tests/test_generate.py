@@ -79,7 +79,8 @@ def forced(llm, wanted, speculator, num_draft, seen=None):
             return wanted[position - prompt_len]
 
     request.sampler = Forcing()
-    request.speculator, request.max_draft = speculator, num_draft
+    request.speculators = () if speculator is None else (speculator,)
+    request.max_draft = num_draft
     request.policy = FixedPolicy(num_draft)
     for piece in llm.generator.run(request):
         if seen is not None:
@@ -338,7 +339,7 @@ def test_a_name_leaves_the_rest_to_the_environment(path, monkeypatch):
 
 def test_options_that_differ_in_numbers_share_a_speculator(llm):
     speculators = {
-        llm.speculation.resolve(SpecOptions(type="ngram", num_draft=k, pmin=p)).speculator
+        llm.speculation.resolve(SpecOptions(type="ngram", num_draft=k, pmin=p)).speculators
         for k in (3, 9)
         for p in (None, 0.1, 0.2)
     }

@@ -41,6 +41,10 @@ class WrongSpeculator:
     def reset(self, sequence: Sequence) -> None:
         """Nothing to forget."""
 
+    def heard(self, sequence: Sequence) -> int:
+        """It needs nothing of what there is."""
+        return sequence.cursor.num_tokens
+
     def _neighbours(self, context: DraftContext) -> list[int]:
         end = context.sequence.cursor.num_tokens
         truth = self.text[end : end + context.num_draft]

@@ -1,57 +1,140 @@
-"""Several speculators in a row: the first that proposes is used, all hear what landed."""
+"""Who drafts: each request has a chain of speculators, and the first that proposes is used.
+
+A speculator serves all requests in one call. Where that call fails, it is made again for each
+request alone, since proposing and committing twice changes nothing; a request for which it fails
+alone goes on without it. So a fault costs one speculator in one request, and nothing else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Ordered
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from operator import index
 
+from specrt.speculative.request import Request
 from specrt.speculative.speculator import Speculator
 from specrt.state.messages import NO_DRAFT, Draft, DraftContext, Kept
 from specrt.state.sequence import Sequence
 
 
-class ChainSpeculator:
-    """Asks each member for the contexts that are still without a draft; ``source`` says who drew.
+def draft(requests: list[Request], vocab_size: int) -> list[Draft]:
+    """One draft per request, from the first of its speculators that has one."""
+    limits = {request: _num_draft(request) for request in requests}
+    lines = {request: list(request.speculators) for request in requests if limits[request] > 0}
+    drafts: dict[Request, Draft] = {}
 
-    A member gets the gate that the user set, or falls back to its own default. The chain arms
-    wherever one member can: a member that lacks rows proposes nothing until it has them.
+    def ask(member: Speculator, asked: list[Request]) -> None:
+        contexts = [
+            DraftContext(r.sequence, min(limits[r], member.max_draft), r.pmin) for r in asked
+        ]
+        proposed = [
+            _checked(proposal, context, member, vocab_size)
+            for proposal, context in zip(member.propose(contexts), contexts, strict=True)
+        ]
+        drafts.update(zip(asked, proposed, strict=True))
 
-    Args:
-        members: in the order in which they are asked, at least one.
+    while lines:
+        member = _next_asked(lines.values())
+        asked = [request for request, line in lines.items() if line[0] is member]
+        _serve(member, asked, ask)
+        for request in asked:
+            del lines[request][0]
+            if not lines[request] or len(drafts.get(request, NO_DRAFT).tokens):
+                del lines[request]
+    return [drafts.get(request, NO_DRAFT) for request in requests]
+
+
+def commit(requests: list[Request], kept: list[Kept]) -> None:
+    """Every speculator hears of the rows of all requests that have it."""
+    rows = dict(zip(requests, kept, strict=True))
+    for member in {id(m): m for request in requests for m in request.speculators}.values():
+        _tell(member, {r: k for r, k in rows.items() if any(m is member for m in r.speculators)})
+
+
+def commit_prompt(request: Request, kept: Kept) -> None:
+    """Those who want the prompt hear of its rows."""
+    for member in request.prompt_listeners:
+        _tell(member, {request: kept})
+
+
+def reset(sequence: Sequence) -> None:
+    """Everyone who keeps something for the sequence follows it back, or starts anew."""
+    for follower in list(sequence.drafter_states):
+        try:
+            follower.reset(sequence)
+        except Exception:
+            del sequence.drafter_states[follower]
+
+
+def heard(speculators: Collection[Speculator], sequence: Sequence) -> int:
+    """The reused prefix that all can draft behind; from there on the prompt must be fed."""
+    known = sequence.cursor.cache_len
+    for member in speculators:
+        if member.wants_prompt and not member.can_arm_after_prefix_reuse:
+            try:
+                known = max(0, min(known, index(member.heard(sequence))))
+            except Exception:
+                known = 0
+    return known
+
+
+def _num_draft(request: Request) -> int:
+    """What the policy wants of the most that any speculator could propose in the room left."""
+    room = request.boundary.max_total - request.sequence.cursor.num_tokens - 1
+    longest = max((member.max_draft for member in request.speculators), default=0)
+    most = min(room, request.max_draft, longest)
+    return min(most, request.policy.num_draft(most)) if most > 0 else 0
+
+
+def _checked(draft: Draft, context: DraftContext, member: Speculator, vocab_size: int) -> Draft:
+    """The draft up to its first impossible or unlikely id, at most as long as asked for.
+
+    Raises:
+        TypeError: an id is no integer, or a confidence no number.
+        ValueError: there are confidences, but not for every id.
     """
-
-    def __init__(self, members: Ordered[Speculator]) -> None:
-        self.members = tuple(members)
-        self.name = ",".join(member.name for member in self.members)
-        self.max_draft = max(member.max_draft for member in self.members)
-        self.default_pmin = self.members[-1].default_pmin
-        self.taps = frozenset().union(*(member.taps for member in self.members))
-        self.can_arm_after_prefix_reuse = any(m.can_arm_after_prefix_reuse for m in self.members)
-        self.wants_prompt = any(member.wants_prompt for member in self.members)
-
-    def propose(self, contexts: list[DraftContext]) -> list[Draft]:
-        """One draft per context, from the first member that has one."""
-        drafts = [NO_DRAFT] * len(contexts)
-        waiting = list(range(len(contexts)))
-        for member in self.members:
-            asked = [_capped(contexts[i], member.max_draft) for i in waiting]
-            for i, draft in zip(waiting, member.propose(asked), strict=True):
-                drafts[i] = draft
-            waiting = [i for i in waiting if not drafts[i].tokens]
-            if not waiting:
-                break
-        return drafts
-
-    def commit(self, kept: list[Kept]) -> None:
-        """Every member hears of every row."""
-        for member in self.members:
-            member.commit(kept)
-
-    def reset(self, sequence: Sequence) -> None:
-        """Every member forgets, or follows back."""
-        for member in self.members:
-            member.reset(sequence)
+    gate = member.default_pmin if context.pmin is None else context.pmin
+    gated = len(draft.confidences) > 0
+    if gated and len(draft.confidences) < len(draft.tokens):
+        raise ValueError(f"{len(draft.confidences)} confidences for {len(draft.tokens)} ids")
+    valid = 0
+    for token in draft.tokens[: context.num_draft]:
+        if not 0 <= index(token) < vocab_size:
+            break
+        # Written so that a NaN, of logits that are all NaN or -inf, is cut too.
+        if gated and not float(draft.confidences[valid]) >= gate:
+            break
+        valid += 1
+    if valid == len(draft.tokens):
+        return draft
+    return replace(draft, tokens=draft.tokens[:valid], confidences=draft.confidences[:valid])
 
 
-def _capped(context: DraftContext, max_draft: int) -> DraftContext:
-    return context if context.num_draft <= max_draft else replace(context, num_draft=max_draft)
+def _next_asked(lines: Collection[list[Speculator]]) -> Speculator:
+    """The first in a line who stands behind nobody in another, so that one call serves all.
+
+    Where the lines contradict each other, the first.
+    """
+    behind = {id(member) for line in lines for member in line[1:]}
+    first = [line[0] for line in lines]
+    return next((member for member in first if id(member) not in behind), first[0])
+
+
+def _tell(member: Speculator, rows: dict[Request, Kept]) -> None:
+    _serve(member, list(rows), lambda m, told: m.commit([rows[request] for request in told]))
+
+
+def _serve(
+    member: Speculator,
+    requests: list[Request],
+    call: Callable[[Speculator, list[Request]], None],
+) -> None:
+    """Call for all requests; if that fails, for each alone, and park the member where it must."""
+    try:
+        call(member, requests)
+    except Exception as error:
+        if len(requests) == 1:
+            requests[0].park(member, error)
+        else:
+            for request in requests:
+                _serve(member, [request], call)

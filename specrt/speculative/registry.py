@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from specrt.errors import OptionError
 from specrt.options import SpecOptions
 from specrt.speculative.algorithms.ngram import NgramSpeculator
-from specrt.speculative.chain import ChainSpeculator
 from specrt.speculative.draft_head import DraftHead
 from specrt.speculative.speculator import Speculator
 from specrt.speculative.target import Target
@@ -60,11 +59,11 @@ class Registry:
 
     def resolve(
         self, options: SpecOptions, target: Target, draft_head: DraftHead | None = None
-    ) -> tuple[Speculator | None, list[Declined]]:
-        """The speculator that the options ask for, and who declined with which reason.
+    ) -> tuple[tuple[Speculator, ...], list[Declined]]:
+        """The speculators that the options ask for, and who declined with which reason.
 
-        ``auto`` is n-gram, with the attached draft head chained behind it. Several speculators
-        become a chain; None means that every step is plain.
+        ``auto`` is n-gram, with the attached draft head chained behind it. None at all means that
+        every step is plain.
 
         Raises:
             OptionError: an unknown name.
@@ -77,10 +76,7 @@ class Registry:
         self._check(names)
         made = [self._create(name, options, target, draft_head) for name in dict.fromkeys(names)]
         declined = [one for one in made if isinstance(one, Declined)]
-        members = [one for one in made if not isinstance(one, Declined)]
-        if len(members) > 1:
-            return ChainSpeculator(members), declined
-        return (members[0] if members else None), declined
+        return tuple(one for one in made if not isinstance(one, Declined)), declined
 
     def _check(self, names: tuple[str, ...]) -> None:
         for name in names:

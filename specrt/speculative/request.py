@@ -8,7 +8,7 @@ from typing import Protocol
 from specrt._ext.sampler import Sampler
 from specrt.options import MAX_DRAFT, SamplingParams
 from specrt.speculative.accept import Boundary
-from specrt.speculative.speculator import Speculator
+from specrt.speculative.speculator import Speculator, joined_names
 from specrt.state.messages import Array, TokenLogprob
 from specrt.state.sequence import Sequence
 from specrt.stats import Stats
@@ -44,7 +44,8 @@ class Request:
         params: how tokens are drawn.
         sampler: draws from logits where argmax ids do not decide.
         boundary: where it ends.
-        speculator: who drafts, None for plain decoding; a failing one is parked.
+        speculators: who drafts, in the order asked; none for plain decoding. One that fails is
+            parked: taken out.
         policy: how many tokens to draft.
         max_draft: the most tokens of a draft.
         pmin: the gate of drafts, None for the speculator's own.
@@ -56,7 +57,7 @@ class Request:
     params: SamplingParams
     sampler: Sampler
     boundary: Boundary
-    speculator: Speculator | None
+    speculators: tuple[Speculator, ...]
     policy: Policy
     max_draft: int = MAX_DRAFT
     pmin: float | None = None
@@ -76,11 +77,16 @@ class Request:
         """Draws from the rows of this request's window."""
         return WindowDrawer(self, ids.tolist(), logits)
 
-    def park_speculator(self, error: Exception) -> None:
-        """Go on without the speculator, which failed."""
-        if self.speculator is not None:
-            self.stats.declined.append(f"{self.speculator.name}: failed: {error!r}")
-        self.speculator = self.stats.speculator = None
+    @property
+    def prompt_listeners(self) -> list[Speculator]:
+        """The speculators that hear of the prompt."""
+        return [member for member in self.speculators if member.wants_prompt]
+
+    def park(self, member: Speculator, error: Exception) -> None:
+        """Go on without a speculator, which failed."""
+        self.stats.declined.append(f"{member.name}: failed: {error!r}")
+        self.speculators = tuple(other for other in self.speculators if other is not member)
+        self.stats.speculator = joined_names(self.speculators)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,14 +23,14 @@ class Resolved:
     """Options with nothing left open.
 
     Args:
-        speculator: who drafts, None for plain decoding.
+        speculators: who drafts, in the order asked; none for plain decoding.
         declined: who could not serve, and why.
         num_draft: the most tokens of a draft.
         pmin: the gate, None for each speculator's own.
         policy: makes a request's policy.
     """
 
-    speculator: Speculator | None
+    speculators: tuple[Speculator, ...]
     declined: list[Declined]
     num_draft: int
     pmin: float | None
@@ -39,7 +39,7 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    speculator: Speculator | None
+    speculators: tuple[Speculator, ...]
     declined: list[Declined]
     governor: Governor
 
@@ -80,11 +80,11 @@ class Speculation:
         num_draft = num_draft or DEFAULT_NUM_DRAFT
         fixed: Callable[[], Policy] = partial(FixedPolicy, num_draft)
         policy = made.governor.policy if options.governor else fixed
-        return Resolved(made.speculator, made.declined, num_draft, options.pmin, policy)
+        return Resolved(made.speculators, made.declined, num_draft, options.pmin, policy)
 
     def _make(self, options: SpecOptions) -> _Made:
-        """The speculator that the options name, whatever their numbers."""
+        """The speculators that the options name, whatever their numbers."""
         if options not in self._made:
-            speculator, declined = self._registry.resolve(options, self._target, self._draft_head)
-            self._made[options] = _Made(speculator, declined, Governor())
+            speculators, declined = self._registry.resolve(options, self._target, self._draft_head)
+            self._made[options] = _Made(speculators, declined, Governor())
         return self._made[options]

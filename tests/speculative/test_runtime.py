@@ -62,12 +62,12 @@ def faulty(function, error: BaseException, after: bool):
 
 HOPS = {
     "how many": lambda request: (request.policy, "num_draft"),
-    "draft": lambda request: (request.speculator, "propose"),
+    "draft": lambda request: (request.speculators[0], "propose"),
     "verify": lambda request: (llm().target, "verify"),
     "accept": lambda request: (runtime_module, "accept"),
     "text": lambda request: (Boundary, "append"),
     "rollback": lambda request: (llm().target, "rollback"),
-    "commit": lambda request: (request.speculator, "commit"),
+    "commit": lambda request: (request.speculators[0], "commit"),
     "account": lambda request: (request.policy, "observe"),
 }
 
@@ -78,7 +78,7 @@ HOPS = {
 @pytest.mark.parametrize("hop", HOPS)
 def test_a_fault_at_any_hop_leaves_the_sequence_as_it_was(hop, error, after, params, monkeypatch):
     drafts = MixedDrafts(truth(params), llm().target.vocab_size, seed=5)
-    request = fixed_request(llm(), prompt(), params, drafts, 5)
+    request = fixed_request(llm(), prompt(), params, (drafts,), 5)
     sequence, runtime = request.sequence, llm().generator.runtime
     runtime.prefill(request)
     for _ in range(3):
@@ -89,7 +89,7 @@ def test_a_fault_at_any_hop_leaves_the_sequence_as_it_was(hop, error, after, par
     monkeypatch.setattr(owner, method, faulty(getattr(owner, method), error, after))
     if hop in ("draft", "commit") and isinstance(error, RuntimeError):
         runtime.step([request])
-        assert request.speculator is None
+        assert request.speculators == ()
         assert "injected" in request.stats.declined[0]
     else:
         with pytest.raises(type(error)):
@@ -119,7 +119,7 @@ def test_an_end_token_inside_an_accepted_run_ends_there():
 def test_the_cache_counts_kept_tokens_only_when_a_run_ends():
     end = plain().token_ids[11]
     params = replace(PARAMS, stop_token_ids=(end,))
-    request = fixed_request(llm(), prompt(), params, true_drafts(), 16)
+    request = fixed_request(llm(), prompt(), params, (true_drafts(),), 16)
     for _ in llm().generator.run(request):
         pass
     cursor = request.sequence.cursor
@@ -177,8 +177,8 @@ def test_rejection_at_a_page_boundary_then_another_sequence():
     expected = run(llm(), ids, params)
     whole = ids + expected.token_ids
     drafts = MixedDrafts(whole, 512, seed=3)
-    first = fixed_request(llm(), ids, params, drafts, 8)
-    second = fixed_request(llm(), ids, params, drafts, 3)
+    first = fixed_request(llm(), ids, params, (drafts,), 8)
+    second = fixed_request(llm(), ids, params, (drafts,), 3)
     runtime = llm().generator.runtime
     for request in (first, second):
         runtime.prefill(request)
@@ -312,11 +312,11 @@ def test_a_drafter_that_cannot_follow_back_starts_anew():
             raise RuntimeError("cannot")
 
     generator = llm().generator
-    request = fixed_request(llm(), prompt(), PARAMS, Stubborn(lambda c: [1]), 3)
+    request = fixed_request(llm(), prompt(), PARAMS, (Stubborn(lambda c: [1]),), 3)
     sequence = request.sequence
     for _ in generator.run(request):
         pass
-    assert request.speculator in sequence.drafter_states
+    assert request.speculators[0] in sequence.drafter_states
     again = generator.request(sequence, prompt(), PARAMS, None)
     assert not sequence.drafter_states
     for _ in generator.run(again):

@@ -48,6 +48,10 @@ class NgramSpeculator:
         if index is not None:
             index.rewind(min(len(index), sequence.cursor.num_tokens))
 
+    def heard(self, sequence: Sequence) -> int:
+        """The ids that its index holds; it needs none, as the history has them all."""
+        return len(sequence.drafter_states.get(self, ()))
+
     def least_order(self, pmin: float) -> int:
         """The shortest n-gram that counts at this gate."""
         return self.min_order + round((self.max_order - self.min_order) * pmin)
