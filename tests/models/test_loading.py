@@ -13,6 +13,7 @@ import specrt
 from specrt import SamplingParams
 from specrt.errors import FormatError, MismatchError, SpecrtError, UnsupportedError
 from tests.models_on_disk import golden_path
+from tests.rewriting import rewritten
 from tests.tiny_model import WIDTH, required_keys, required_tensors, write_tiny_model
 
 
@@ -43,34 +44,6 @@ def test_an_unknown_architecture_lists_what_runs(tmp_path):
     path = write_tiny_model(tmp_path / "m.gguf", architecture="falcon")
     with pytest.raises(UnsupportedError, match="gemma3, llama, qwen3"):
         load(path)
-
-
-def rewritten(source: Path, path: Path, *, keys=None, tensors=None, extra=None) -> Path:
-    """A copy of a file with some keys, tensors or additional tensors exchanged."""
-    reader = gguf.GGUFReader(source)
-    architecture = reader.fields["general.architecture"].contents()
-    writer = gguf.GGUFWriter(path, architecture)
-    keys = keys or {}
-    for name, field in reader.fields.items():
-        if name.startswith("GGUF.") or name == "general.architecture" or name in keys:
-            continue
-        kind, item = field.types[0], field.types[-1] if len(field.types) > 1 else None
-        writer.add_key_value(name, field.contents(), kind, item)
-    for name, (value, kind) in keys.items():
-        writer.add_key_value(name, value, kind)
-    for tensor in reader.tensors:
-        values = (tensors or {}).get(tensor.name)
-        if values is not None:
-            writer.add_tensor(tensor.name, values)
-        else:
-            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-    for name, values in (extra or {}).items():
-        writer.add_tensor(name, values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
 
 
 @pytest.fixture(scope="module")
