@@ -80,17 +80,20 @@ def test_a_turn_goes_back_as_far_as_the_ring_still_reaches(llm, keeping, common)
     with llm.session() as session:
         session.generate(IDS[:800], SamplingParams(max_tokens=1))
         got = session.generate(turn, PARAMS)
+        again = session.generate([*IDS[:common], 7, 5], PARAMS)
     assert got.stats.cached_tokens == (common if common >= 171 else 0)
     same(got, keeping.generate(turn, PARAMS))
+    assert again.stats.cached_tokens == common + 1
+    same(again, keeping.generate([*IDS[:common], 7, 5], PARAMS))
 
 
-def test_a_session_saved_after_the_wrap_goes_on_bit_for_bit(llm, keeping, tmp_path):
+def test_a_session_saved_after_the_wrap_goes_on_bit_for_bit(path, llm, keeping, tmp_path):
     with llm.session() as session:
         turn = session.generate(IDS[:700], PARAMS, spec="ngram")
         session.save(tmp_path / "saved")
     ids = IDS[:700] + turn.token_ids + [1, 2, 3]
     expected = keeping.generate(ids, PARAMS)
-    with Session.load(llm, tmp_path / "saved") as restored:
+    with Session.load(load(path), tmp_path / "saved") as restored:
         got = restored.generate(ids, PARAMS)
     assert got.stats.cached_tokens == 799
     same(got, expected)
