@@ -7,14 +7,16 @@ from pathlib import Path
 import gguf
 
 
-def rewritten(source: Path, path: Path, *, keys=None, tensors=None, extra=None) -> Path:
-    """A copy of a file with some keys, tensors or additional tensors exchanged."""
+def rewritten(
+    source: Path, path: Path, *, keys=None, tensors=None, extra=None, drop: tuple[str, ...] = ()
+) -> Path:
+    """A copy of a file with keys or tensors exchanged, tensors added and keys dropped."""
     reader = gguf.GGUFReader(source)
     architecture = reader.fields["general.architecture"].contents()
     writer = gguf.GGUFWriter(path, architecture)
     keys = keys or {}
     for name, field in reader.fields.items():
-        if name.startswith("GGUF.") or name == "general.architecture" or name in keys:
+        if name.startswith("GGUF.") or name == "general.architecture" or name in (*keys, *drop):
             continue
         kind, item = field.types[0], field.types[-1] if len(field.types) > 1 else None
         writer.add_key_value(name, field.contents(), kind, item)
