@@ -133,16 +133,28 @@ def test_only_who_can_arm_after_reuse_leaves_the_prefix_in_place(loaded, reuses)
 
 @pytest.mark.parametrize("count", [1, 40, 300])
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
-def test_taps_for_an_armed_drafter_change_no_bit(name, count):
+def test_taps_for_an_armed_drafter_change_no_bit_and_are_the_rows_own(name, count):
+    """Rows of steps and of a prefill that feeds the same ids give the same taps."""
     llm, drafts = load_scripted(golden_path(name))
     ids = (golden_arrays(name)["tokens"].tolist() * 6)[:count]
     plain = llm.generate(ids, PARAMS)
     drafts.script = continuing(plain, seeded(count, 5))
     drafts.taps = frozenset({FINAL_HIDDEN, residual_entering(0), residual_entering(3)})
-    got = llm.generate(ids, PARAMS, spec=drafting(5))
-    same(got, plain)
-    for tap in drafts.taps:
-        assert sum(len(kept.taps[tap]) for kept in drafts.kept) == count + 60 - 1
+    heard = {tap: [] for tap in drafts.taps}
+
+    def commit(kept):
+        for tap, rows in heard.items():
+            rows += [one.taps[tap].copy() for one in kept]
+
+    drafts.commit = commit
+    same(llm.generate(ids, PARAMS, spec=drafting(5)), plain)
+    stepped = {tap: np.concatenate(rows) for tap, rows in heard.items()}
+    for rows in heard.values():
+        rows.clear()
+    llm.generate(ids + plain.token_ids, SamplingParams(max_tokens=1), spec=drafting(5))
+    for tap, rows in heard.items():
+        assert len(stepped[tap]) == count + 60 - 1
+        np.testing.assert_array_equal(stepped[tap], np.concatenate(rows)[:-1])
 
 
 @pytest.mark.parametrize(
