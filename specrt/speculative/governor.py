@@ -30,11 +30,11 @@ class GovernorOptions:
         row_slope: a row's cost before any was measured, in plain steps.
     """
 
-    memory: float = 0.92
-    idle_memory: float = 0.95
+    memory: float = 0.95
+    idle_memory: float = 0.9
     propose_memory: float = 0.95
-    prior: float = 0.65
-    prior_weight: float = 4.0
+    prior: float = 0.4
+    prior_weight: float = 1.5
     allowance: float = 0.011
     first_credit: float = 2.5
     most_credit: float = 64.0

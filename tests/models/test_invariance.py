@@ -78,9 +78,9 @@ def test_two_sequences(name):
         pass
     for _ in target.prefill(short, ids[:77]):
         pass
+    expected = np.concatenate([one_by_one(name)[77:80], one_by_one(name)[200:209]])
     windows = [Window(short, ids[77:80], 77), Window(long, ids[200:209], 200)]
     verification = target.verify(windows, logits=True)
-    expected = np.concatenate([one_by_one(name)[77:80], one_by_one(name)[200:209]])
     np.testing.assert_array_equal(verification.logits, expected)
     np.testing.assert_array_equal(verification.ids, expected.argmax(axis=1))
     assert verification.row_offsets == [0, 3, 12]

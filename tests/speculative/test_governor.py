@@ -1,6 +1,7 @@
 """The governor's three bounds in replay over several cost curves, and its parts."""
 
 import random
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -61,16 +62,17 @@ def looped(seed: int) -> Trace:
     return record(tokens[:662], 150, NgramSpeculator)
 
 
+REPEATS = range(100, 106)
 TEXTS = {
-    "unlikely": drawn(1, (512, 0.3, [0.2])),
-    "even": drawn(2, (512, 0.5, [0.5])),
-    "likely": drawn(3, (512, 0.6, [0.8])),
-    "head": drawn(4, (512, 1.0, [0.85, 0.75, 0.7, 0.7, 0.7, 0.7, 0.7])),
-    "prose then copy": drawn(5, (256, 0.3, [0.1]), (256, 1.0, [0.97])),
-    "copy then prose": drawn(6, (256, 1.0, [0.97]), (256, 0.3, [0.1])),
-    "edited": edited(7, 12),
-    "edited much": edited(8, 40),
-    "looped": looped(9),
+    "unlikely": lambda seed: drawn(seed, (512, 0.3, [0.2])),
+    "even": lambda seed: drawn(seed, (512, 0.5, [0.5])),
+    "likely": lambda seed: drawn(seed, (512, 0.6, [0.8])),
+    "head": lambda seed: drawn(seed, (512, 1.0, [0.85, 0.75, 0.7, 0.7, 0.7, 0.7, 0.7])),
+    "prose then copy": lambda seed: drawn(seed, (256, 0.3, [0.1]), (256, 1.0, [0.97])),
+    "copy then prose": lambda seed: drawn(seed, (256, 1.0, [0.97]), (256, 0.3, [0.1])),
+    "edited": lambda seed: edited(seed, 12),
+    "edited much": lambda seed: edited(seed, 40),
+    "looped": looped,
 }
 NEVER = {
     "always wrong": drawn(10, (512, 1.0, [0.0])),
@@ -92,10 +94,14 @@ def test_where_drafting_never_pays_it_costs_at_most_two_percent(text, curve, dra
 @pytest.mark.parametrize("curve", PAYING)
 @pytest.mark.parametrize("text", TEXTS)
 def test_at_least_95_percent_of_the_best_fixed_number(text, curve, max_draft):
-    trace, price = TEXTS[text], costs(curve)
-    seconds = replay(trace, Governor().policy(), price, max_draft).seconds
-    _, best = best_fixed(trace, price, max_draft)
-    assert best / seconds >= 0.95
+    """Of the one K that is best for all texts of a kind: for one text, K can be best by luck."""
+    traces, price = [TEXTS[text](seed) for seed in REPEATS], costs(curve)
+
+    def total(policy):
+        return sum(replay(trace, policy(), price, max_draft).seconds for trace in traces)
+
+    best = min(total(partial(FixedPolicy, k)) for k in range(max_draft + 1))
+    assert best / total(Governor().policy) >= 0.95
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.0])

@@ -10,7 +10,7 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* Input rows that pass together; registers decide, the result does not depend on it. */
+/* The most input rows that pass together; registers decide, the result does not depend on it. */
 #if defined(__AVX512F__)
 #define GROUP 8
 #elif defined(__AVX2__)
@@ -98,6 +98,26 @@ static const struct quant_type {
 #undef X
 };
 
+/* call(n) with the constant n = min(left, GROUP): each number of rows has a body of its own, since
+ * rows that pass together cost little more than one, whose dots wait for each other. */
+#define WITH_GROUP(left, call)           \
+    switch ((left) < GROUP ? (left) : GROUP) { \
+        GROUPS(call)                     \
+    }
+#define GROUP_CASE(call, n) \
+    case n:                 \
+        call(n);            \
+        break;
+#if GROUP == 8
+#define GROUPS(call) \
+    GROUP_CASE(call, 1) GROUP_CASE(call, 2) GROUP_CASE(call, 3) GROUP_CASE(call, 4) \
+    GROUP_CASE(call, 5) GROUP_CASE(call, 6) GROUP_CASE(call, 7) GROUP_CASE(call, 8)
+#elif GROUP == 2
+#define GROUPS(call) GROUP_CASE(call, 1) GROUP_CASE(call, 2)
+#else
+#define GROUPS(call) GROUP_CASE(call, 1)
+#endif
+
 ALWAYS_INLINE void add_totals(float *totals, int row, const v16f *acc, const int group)
 {
     for (int g = 0; g < group; g++) {
@@ -158,11 +178,10 @@ ALWAYS_INLINE void dot_all(const struct tile *t, const struct int8_rows *x, floa
                            int num_rows, int first, int count, int offset, const int sub,
                            const int has_minimum)
 {
-    int row = 0;
-    for (; row + GROUP <= num_rows; row += GROUP)
-        dot_rows(t, x, totals, row, first, count, offset, sub, has_minimum, GROUP);
-    for (; row < num_rows; row++)
-        dot_rows(t, x, totals, row, first, count, offset, sub, has_minimum, 1);
+#define DOT_ROWS(group) dot_rows(t, x, totals, row, first, count, offset, sub, has_minimum, group)
+    for (int row = 0; row < num_rows; row += GROUP)
+        WITH_GROUP(num_rows - row, DOT_ROWS)
+#undef DOT_ROWS
 }
 
 static void dot_segment(const struct tile *t, const struct quant_type *type,
@@ -244,16 +263,16 @@ static void float_tile(const struct tile *t, const struct acts *acts)
     int num_cols = t->weight->num_cols;
     int step = 32 * (((num_cols + 31) / 32 + NUM_SEGMENTS - 1) / NUM_SEGMENTS);
     for (int first = 0; first < num_cols; first += step) {
-        int count = num_cols - first < step ? num_cols - first : step, row = 0;
+        int count = num_cols - first < step ? num_cols - first : step;
         for (int lane = 0; lane < LANES; lane++)
             KERNEL(read_floats)(t->weight, lane_row(t, lane), first, count,
                                 (float *)t->rows + lane * step);
         for (int column = 0; column < count; column += 4) /* behind count: unused */
             transpose_16x4((float *)t->rows + column, 4 * (size_t)step, t->codes + 64 * column);
-        for (; row + GROUP <= acts->num_rows; row += GROUP)
-            chain_rows(t, acts->x, row, first, count, GROUP);
-        for (; row < acts->num_rows; row++)
-            chain_rows(t, acts->x, row, first, count, 1);
+#define CHAIN_ROWS(group) chain_rows(t, acts->x, row, first, count, group)
+        for (int row = 0; row < acts->num_rows; row += GROUP)
+            WITH_GROUP(acts->num_rows - row, CHAIN_ROWS)
+#undef CHAIN_ROWS
     }
 }
 
