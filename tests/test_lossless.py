@@ -13,6 +13,7 @@ import specrt
 from specrt import SamplingParams, SpecOptions
 from specrt.generate import chat_ids
 from specrt.lossless import Cell, MixedDrafts
+from specrt.ops import PAGE
 from specrt.speculative.algorithms.ngram import NgramSpeculator
 from tests.models_on_disk import GOLDENS, bench_prompts, golden_arrays, load_golden, real_model
 from tests.running import run, same
@@ -120,3 +121,41 @@ def test_smollm2_with_what_users_switch_on():
             same(got, plain)
             drafted += got.stats.num_drafted
     assert drafted > 100
+
+
+@cache
+def gemma3():
+    return specrt.load(real_model("gemma3-270m"), context=2048, spec="none", verbose=False)
+
+
+@cache
+def plain_gemma3(setting: str) -> list:
+    """Texts whose answers pass the window's length, lie past it, and pass the ring's length.
+
+    Behind the last, a sliding layer's pages are used a second time.
+    """
+    llm = gemma3()
+    layout = llm.target.layout
+    contents = [message["content"] for p in bench_prompts() for message in p["messages"]]
+    ids = llm.tokenizer.encode("\n\n".join(contents))
+    params = with_tokens(SETTINGS[setting], 48)
+    ends = (layout.window + 10, layout.window + 150, layout.ring_pages * PAGE + 20)
+    assert max(ends) < len(ids) and layout.ring_pages < layout.pages
+    return [run(llm, ids[: end - 36], params) for end in ends]
+
+
+@pytest.mark.real_model
+@pytest.mark.parametrize("num_draft", [3, 16])
+@pytest.mark.parametrize("setting", ["greedy", "warm"])
+def test_gemma3_past_the_ends_of_its_window_and_its_ring(setting, num_draft):
+    llm, params = gemma3(), with_tokens(SETTINGS[setting], 48)
+    cell = Cell(setting, "both", num_draft)
+    # At the two lengths drafts must be rejected too, and n-grams are nearly always right here.
+    for plain, kind in zip(plain_gemma3(setting), ("scripted", "ngram", "scripted"), strict=True):
+        ids = plain.prompt_token_ids
+        drafter = speculator(kind, ids + plain.token_ids, llm.target.vocab_size, len(ids))
+        got = run(llm, ids, params, drafter, num_draft, cell.count)
+        same(got, plain)
+        if kind == "scripted":
+            assert 0 < got.stats.num_accepted < got.stats.num_drafted
+    assert cell.covered, cell

@@ -10,6 +10,7 @@ import numpy as np
 
 from specrt.errors import MismatchError, UnsupportedError
 from specrt.gguf.reader import GGUFFile
+from specrt.gguf.strings import StringArray
 
 WIDTH_KEYS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -48,6 +49,13 @@ def check_drafter(target: GGUFFile, drafter: GGUFFile) -> None:
         raise MismatchError(
             f"{drafter.path}: {layers_key} = {layers.tolist()}, but {target.path}: {blocks_key} = "
             f"{num_layers}; take the drafter that was trained for this target"
+        )
+    tokens_key = "tokenizer.ggml.tokens"
+    tokens, own = (file.get(tokens_key, StringArray, None) for file in (target, drafter))
+    if tokens is not None and own is not None and len(tokens) != len(own):
+        raise MismatchError(
+            f"{drafter.path}: {tokens_key} holds {len(own)} tokens, but {target.path}: "
+            f"{tokens_key} holds {len(tokens)}; take the drafter that was trained for this target"
         )
     raise UnsupportedError(
         f"{drafter.path}: {kind} drafters do not run here yet; load the target without a draft "

@@ -74,7 +74,7 @@ _CASED = (
 )
 
 LLAMA3 = Splitter((_LLAMA3,), whole_words=True, add_bos=True)
-GLM4 = Splitter((_LLAMA3,))
+GLM4 = Splitter((_LLAMA3,), whole_words=True)
 QWEN2 = Splitter((_QWEN2,))
 QWEN35 = Splitter((_QWEN35,))
 GPT2 = Splitter((_GPT2,))
@@ -95,7 +95,7 @@ DEEPSEEK_LLM = Splitter(
         r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
         r"\s+$",
         r"[一-龥ࠀ-一가-퟿]+",
-        r"\p{N}+",
+        r"\p{N}",
     )
 )
 DEEPSEEK_CODER = Splitter((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[一-龥ࠀ-一가-퟿]+", r"\p{N}"))

@@ -43,10 +43,10 @@ def test_words_are_not_merged_across(shared):
     assert names(shared["byte_level"], shared["byte_level"].encode("lo1w")) == ["lo", "1", "w"]
 
 
-def test_whole_words_skip_the_merges_in_llama_3s_family_alone(files):
+def test_whole_words_skip_the_merges_in_llama_3_and_glm_alone(files):
     # No merge leads to "abc".
     pieces = [(c, NORMAL) for c in ("a", "b", "c", "abc", "ab")] + [("<bos>", CONTROL)]
-    for pre, expected in (("llama-bpe", [3]), ("glm4", [4, 2]), ("gpt-2", [4, 2])):
+    for pre, expected in (("llama-bpe", [3]), ("glm4", [3]), ("qwen2", [4, 2]), ("gpt-2", [4, 2])):
         tokenizer = files.load("gpt2", pieces, merges=["a b"], ggml__pre=pre)
         assert tokenizer.encode("abc") == expected
 

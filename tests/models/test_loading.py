@@ -1,5 +1,6 @@
 """Files that cannot be run: each is a typed error that names what is wrong."""
 
+import re
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import specrt
 from specrt import SamplingParams
 from specrt.errors import FormatError, MismatchError, SpecrtError, UnsupportedError
 from tests.models_on_disk import golden_path
+from tests.rewriting import rewritten
 from tests.tiny_model import WIDTH, required_keys, required_tensors, write_tiny_model
 
 
@@ -20,11 +22,21 @@ def load(path: Path, **options):
     return specrt.load(path, verbose=False, **options)
 
 
-@pytest.mark.parametrize("key", required_keys())
-def test_each_required_key(key, tmp_path):
-    path = write_tiny_model(tmp_path / "m.gguf", drop=(key,))
-    with pytest.raises(MismatchError, match=f"llama.{key}"):
+@pytest.mark.parametrize("key", [*required_keys(), "tokenizer.ggml.model"])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
+def test_each_required_key(name, key, tmp_path):
+    key = key if key.startswith("tokenizer") else f"{name}.{key}"
+    path = rewritten(golden_path(name), tmp_path / "m.gguf", drop=(key,))
+    with pytest.raises(MismatchError, match=re.escape(key)):
         load(path)
+
+
+@pytest.mark.parametrize("key", ["tokens", "merges", "pre"])
+def test_each_required_key_of_a_byte_level_tokenizer(tiny, key, tmp_path):
+    """What only text needs may be told when there is text, but nothing runs without it."""
+    path = rewritten(tiny, tmp_path / "m.gguf", drop=(f"tokenizer.ggml.{key}",))
+    with pytest.raises(SpecrtError, match=f"ggml.{key}"):
+        load(path).generate("the rain", SamplingParams(max_tokens=1))
 
 
 @pytest.mark.parametrize("name", required_tensors())
@@ -43,34 +55,6 @@ def test_an_unknown_architecture_lists_what_runs(tmp_path):
     path = write_tiny_model(tmp_path / "m.gguf", architecture="falcon")
     with pytest.raises(UnsupportedError, match="gemma3, llama, qwen3"):
         load(path)
-
-
-def rewritten(source: Path, path: Path, *, keys=None, tensors=None, extra=None) -> Path:
-    """A copy of a file with some keys, tensors or additional tensors exchanged."""
-    reader = gguf.GGUFReader(source)
-    architecture = reader.fields["general.architecture"].contents()
-    writer = gguf.GGUFWriter(path, architecture)
-    keys = keys or {}
-    for name, field in reader.fields.items():
-        if name.startswith("GGUF.") or name == "general.architecture" or name in keys:
-            continue
-        kind, item = field.types[0], field.types[-1] if len(field.types) > 1 else None
-        writer.add_key_value(name, field.contents(), kind, item)
-    for name, (value, kind) in keys.items():
-        writer.add_key_value(name, value, kind)
-    for tensor in reader.tensors:
-        values = (tensors or {}).get(tensor.name)
-        if values is not None:
-            writer.add_tensor(tensor.name, values)
-        else:
-            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-    for name, values in (extra or {}).items():
-        writer.add_tensor(name, values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -153,10 +137,12 @@ def test_a_target_is_no_drafter(tiny):
         load(tiny, draft_model=tiny)
 
 
-def drafter(path: Path, width: int, layers: list[int]) -> Path:
+def drafter(path: Path, width: int, layers: list[int], num_tokens: int | None = None) -> Path:
     writer = gguf.GGUFWriter(path, "dflash")
     writer.add_uint32("dflash.embedding_length", width)
     writer.add_array("dflash.target_layers", layers)
+    if num_tokens is not None:
+        writer.add_token_list([f"t{i}" for i in range(num_tokens)])
     writer.add_tensor("fc.weight", np.zeros((4, 4), np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -166,21 +152,32 @@ def drafter(path: Path, width: int, layers: list[int]) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("width", "layers", "shown"), [(96, [0, 1], ("96", "64")), (WIDTH, [0, 3], ("[0, 3]", "2"))]
+    ("width", "layers", "num_tokens", "shown"),
+    [
+        (96, [0, 1], None, ("dflash.embedding_length = 96", "llama.embedding_length = 64")),
+        (WIDTH, [0, 3], None, ("dflash.target_layers = [0, 3]", "llama.block_count = 2")),
+        (WIDTH, [-1, 1], None, ("dflash.target_layers = [-1, 1]", "llama.block_count = 2")),
+        (
+            WIDTH,
+            [0, 1],
+            264,
+            ("tokenizer.ggml.tokens holds 264", "tokenizer.ggml.tokens holds 265"),
+        ),
+    ],
 )
 def test_a_drafter_for_another_target_names_key_values_and_files(
-    tiny, width, layers, shown, tmp_path
+    tiny, width, layers, num_tokens, shown, tmp_path
 ):
-    path = drafter(tmp_path / "d.gguf", width, layers)
+    path = drafter(tmp_path / "d.gguf", width, layers, num_tokens)
     with pytest.raises(MismatchError) as caught:
         load(tiny, draft_model=path)
-    for text in (*shown, "dflash.", "llama.", str(path), str(tiny)):
+    for text in (*shown, str(path), str(tiny)):
         assert text in str(caught.value)
 
 
 def test_a_drafter_that_fits_says_that_it_does_not_run_yet(tiny, tmp_path):
     with pytest.raises(UnsupportedError, match="do not run here yet"):
-        load(tiny, draft_model=drafter(tmp_path / "d.gguf", WIDTH, [0, 2]))
+        load(tiny, draft_model=drafter(tmp_path / "d.gguf", WIDTH, [0, 2], 265))
 
 
 @settings(
