@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Generator as Steps
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -81,29 +82,31 @@ class Piece:
         return self.text
 
 
+Pieces = Steps[Piece, None, None]
+
+
 class Stream:
     """An iterator over pieces, one per step.
 
-    Closing it, leaving its ``with`` block, its end or an error in it gives the sequence back.
+    Closing it, leaving its ``with`` block, its end or an error in it gives the sequence back. A
+    close while a step runs, in another thread or around a signal handler, waits for nothing: the
+    step ends, its piece is given out, and then the stream is closed.
 
     Args:
-        pieces: the steps.
+        pieces: the steps; Python lets one thread at a time into them.
         request: what they step.
-        release: called once, when no step will follow.
+        release: called when no step can follow, perhaps more than once.
 
     Attributes:
         completion: what was generated, once the stream has ended or was closed; None before.
     """
 
-    _release: Callable[[], None] | None = None
-
-    def __init__(
-        self, pieces: Iterator[Piece], request: Request, release: Callable[[], None]
-    ) -> None:
+    def __init__(self, pieces: Pieces, request: Request, release: Callable[[], None]) -> None:
         self._pieces = pieces
         self._request = request
+        self._closing = False
         self.completion: Completion | None = None
-        self._release = release
+        self.release = release
 
     @property
     def stats(self) -> Stats:
@@ -115,18 +118,31 @@ class Stream:
 
     def __next__(self) -> Piece:
         try:
-            return next(self._pieces)
-        except BaseException:
+            piece = next(self._pieces)
+        except BaseException as error:
+            if _never_entered(error):
+                raise OptionError(
+                    "another step of this stream is running: expected one thread at a time; use a "
+                    "stream for each"
+                ) from None
             self.close()
             raise
+        if self._closing:
+            self.close()
+        return piece
 
     def close(self) -> None:
-        """End the generation here; a second call changes nothing."""
-        release, self._release = self._release, None
-        if release is not None:
-            self._pieces = iter(())
-            self.completion = completion(self._request)
-            release()
+        """End the generation here, or behind the step that runs; a second call changes nothing."""
+        self._closing = True
+        try:
+            self._pieces.close()
+        except ValueError:  # it is running: who runs it comes here next
+            return
+        if self.completion is None:
+            done = completion(self._request)
+            # Another thread that was here first may have let a next turn have the sequence.
+            self.completion = self.completion or done
+        self.release()
 
     def __del__(self) -> None:
         self.close()
@@ -136,6 +152,12 @@ class Stream:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _never_entered(error: BaseException) -> bool:
+    """True if ``next`` refused a generator that is running: no frame of it was reached."""
+    traceback = error.__traceback__
+    return isinstance(error, ValueError) and traceback is not None and traceback.tb_next is None
 
 
 class Generator:
@@ -262,7 +284,7 @@ class Generator:
         sequence.prompt_len = len(ids)
         sequence.cursor = replace(sequence.cursor, num_tokens=len(ids))
 
-    def run(self, request: Request) -> Iterator[Piece]:
+    def run(self, request: Request) -> Pieces:
         """Prefill and step until the request ends; a piece per step."""
         start = time.perf_counter()
         self.runtime.prefill(request)
