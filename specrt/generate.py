@@ -195,11 +195,28 @@ class Generator:
         Raises:
             OptionError: one is not.
         """
-        bad = next((token for token in ids if not 0 <= token < self.target.vocab_size), None)
+        self._check_ids("the prompt", ids)
+
+    def check_params(self, params: SamplingParams) -> None:
+        """Check what only the model can: that the ids in it are the vocabulary's.
+
+        Raises:
+            OptionError: one is not, or these are no sampling params.
+        """
+        if not isinstance(params, SamplingParams):
+            raise OptionError(
+                f"params is {type(params).__name__}: expected SamplingParams, or None for greedy"
+            )
+        self._check_ids("logit_bias", params.logit_bias)
+        self._check_ids("stop_token_ids", params.stop_token_ids)
+
+    def _check_ids(self, holder: str, ids: Iterable[int]) -> None:
+        size = self.target.vocab_size
+        bad = next((token for token in ids if not 0 <= token < size), None)
         if bad is not None:
             raise OptionError(
-                f"the prompt holds the id {bad}: expected ids from 0 to "
-                f"{self.target.vocab_size - 1}; encode it with this model's tokenizer"
+                f"{holder} holds the id {bad}: expected ids from 0 to {size - 1}, the vocabulary "
+                f"has {size}; take them from this model's tokenizer"
             )
 
     def check_length(self, ids: list[int]) -> None:
@@ -223,10 +240,11 @@ class Generator:
         """Set a sequence to ``ids``, keeping what it has consumed of them already.
 
         Raises:
-            OptionError: the prompt is empty.
+            OptionError: the prompt is empty, or an option does not fit the model.
             ContextError: it leaves no room for a token.
         """
         self.check_length(ids)
+        self.check_params(params)
         options = self.spec if isinstance(spec, Inherit) else SpecOptions.of(spec)
         resolved = self._speculation.resolve(options)
         stats = Stats(
@@ -311,10 +329,12 @@ class Generator:
         """All prompts, as many at a time as there are free sequences.
 
         Raises:
-            OptionError, ContextError: a prompt is empty or does not fit; told before any work.
+            OptionError, ContextError: a prompt is empty or does not fit, or an option does not fit
+                the model; told before any work.
         """
-        for ids in prompts:
+        for ids, own_params in zip(prompts, params, strict=True):
             self.check_length(ids)
+            self.check_params(own_params)
         waiting = deque(enumerate(zip(prompts, params, strict=True)))
         running: dict[int, Request] = {}
         done: dict[int, Completion] = {}
@@ -382,6 +402,8 @@ class _Shown:
 
 def _integers(prompt: Sequence[int]) -> list[int]:
     try:
+        if isinstance(prompt, bytes | bytearray):
+            raise TypeError
         return [index(token) for token in prompt]
     except TypeError:
         raise OptionError(
@@ -403,10 +425,10 @@ def completion(request: Request) -> Completion:
 
 
 def chat_ids(
-    tokenizer: Tokenizer, template: ChatTemplate, messages: Iterable[Message], **variables: Any
+    tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Message], **variables: Any
 ) -> list[int]:
     """The ids of rendered messages; raw contents are encoded as plain text."""
-    text = template.render(list(messages), **variables)
+    text = template.render(messages, **variables)
     if template.is_raw:
         return tokenizer.encode(text)
     return tokenizer.encode(text, add_bos=False, parse_special=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -113,8 +113,10 @@ class LLM:
         prompts: list[Any] = [prompt] if single else list(prompt)
         if params is None or isinstance(params, SamplingParams):
             params = [params or SamplingParams()] * len(prompts)
-        if not all(isinstance(one, SamplingParams) for one in params):
-            raise OptionError("params: expected SamplingParams, or a list of them")
+        if not isinstance(params, Sequence):
+            raise OptionError(
+                f"params is {type(params).__name__}: expected SamplingParams, or a list of them"
+            )
         if len(params) != len(prompts):
             raise OptionError(
                 f"{len(params)} sampling params for {len(prompts)} prompts: expected one for all, "
@@ -133,7 +135,7 @@ class LLM:
 
     def chat(
         self,
-        messages: Iterable[Message],
+        messages: Sequence[Message],
         params: SamplingParams | None = None,
         *,
         spec: Spec = INHERIT,
@@ -144,6 +146,10 @@ class LLM:
         Args:
             messages: each with ``role`` and ``content``.
             variables: what else the template reads, as ``enable_thinking=False``.
+
+        Raises:
+            OptionError: these are no messages, or the template refuses them.
+            ContextError: they do not fit.
         """
         ids = chat_ids(self.tokenizer, self.chat_template, messages, **variables)
         return self.generator.complete([ids], [params or SamplingParams()], spec)[0]

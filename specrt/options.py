@@ -37,6 +37,17 @@ def _ids(name: str, values: Iterable[SupportsIndex] | None) -> tuple[int, ...]:
     return ids
 
 
+def _texts(name: str, values: object) -> tuple[str, ...]:
+    """One string or several, or none."""
+    texts = (values,) if isinstance(values, str) else () if values is None else values
+    try:
+        ok = isinstance(texts, Iterable) and all(text and text.encode() for text in texts)
+    except (AttributeError, UnicodeEncodeError):  # no string, or half a surrogate pair
+        ok = False
+    _check(ok, name, values, "non-empty strings that UTF-8 can hold")
+    return tuple(texts)
+
+
 def _float(name: str, value: object) -> float:
     """A number as float, infinities included."""
     try:
@@ -74,8 +85,7 @@ class SamplingParams:
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
-        object.__setattr__(self, "stop", stop)
+        object.__setattr__(self, "stop", _texts("stop", self.stop))
         object.__setattr__(self, "stop_token_ids", _ids("stop_token_ids", self.stop_token_ids))
         bias = self.logit_bias or {}
         _check(isinstance(bias, Mapping), "logit_bias", bias, "a mapping of token ids to numbers")
@@ -105,7 +115,6 @@ class SamplingParams:
         for name in ("top_k", "min_tokens"):
             value = getattr(self, name)
             _check(isinstance(value, int), name, value, "an integer")
-        _check(all(isinstance(s, str) and s for s in stop), "stop", stop, "non-empty strings")
         fits = self.max_tokens is None or self.min_tokens <= self.max_tokens
         _check(fits, "min_tokens", self.min_tokens, f"at most max_tokens = {self.max_tokens}")
 
