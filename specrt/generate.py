@@ -427,8 +427,16 @@ def completion(request: Request) -> Completion:
 def chat_ids(
     tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Message], **variables: Any
 ) -> list[int]:
-    """The ids of rendered messages; raw contents are encoded as plain text."""
+    """The ids of rendered messages; raw contents are encoded as plain text.
+
+    BOS comes first, once, where the template prints it or the file adds it.
+
+    Source: llama.cpp, which takes a printed BOS off where the file adds one.
+    """
     text = template.render(messages, **variables)
     if template.is_raw:
         return tokenizer.encode(text)
-    return tokenizer.encode(text, add_bos=False, parse_special=True)
+    ids = tokenizer.encode(text, add_bos=False, parse_special=True)
+    if tokenizer.add_bos and tokenizer.bos_id is not None and ids[:1] != [tokenizer.bos_id]:
+        ids.insert(0, tokenizer.bos_id)
+    return ids

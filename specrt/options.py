@@ -37,15 +37,15 @@ def _ids(name: str, values: Iterable[SupportsIndex] | None) -> tuple[int, ...]:
     return ids
 
 
-def _texts(name: str, values: object) -> tuple[str, ...]:
+def _texts(name: str, values: Iterable[str] | None) -> tuple[str, ...]:
     """One string or several, or none."""
-    texts = (values,) if isinstance(values, str) else () if values is None else values
     try:
-        ok = isinstance(texts, Iterable) and all(text and text.encode() for text in texts)
-    except (AttributeError, UnicodeEncodeError):  # no string, or half a surrogate pair
-        ok = False
+        texts = (values,) if isinstance(values, str) else tuple(values or ())
+        ok = all(isinstance(text, str) and text.encode() for text in texts)
+    except (TypeError, UnicodeEncodeError):  # not iterable, or half a surrogate pair
+        texts, ok = (), False
     _check(ok, name, values, "non-empty strings that UTF-8 can hold")
-    return tuple(texts)
+    return texts
 
 
 def _float(name: str, value: object) -> float:

@@ -120,8 +120,8 @@ class ChatTemplate:
     ) -> str:
         """The prompt for these messages.
 
-        It spells special tokens out, BOS included where the template adds it: encode it with
-        ``parse_special=True, add_bos=False``.
+        It spells special tokens out, BOS included where the template prints it: encode it with
+        ``parse_special=True, add_bos=False``, and add BOS where it is missing and the file adds it.
 
         Args:
             messages: each with ``role`` and ``content``.
