@@ -30,7 +30,7 @@ from specrt.state.sequence import Sequence as TokenSequence
 from specrt.stats import Origin, Stats
 
 Message = Mapping[str, Any]
-Prompt = str | Sequence[int]
+Prompt = str | Sequence[int] | np.ndarray
 
 
 class Inherit(Enum):
@@ -207,8 +207,8 @@ class Generator:
             raise OptionError(
                 f"params is {type(params).__name__}: expected SamplingParams, or None for greedy"
             )
-        self._check_ids("logit_bias", params.logit_bias)
-        self._check_ids("stop_token_ids", params.stop_token_ids)
+        self._check_ids("logit_bias", params.logit_bias or ())
+        self._check_ids("stop_token_ids", params.stop_token_ids or ())
 
     def _check_ids(self, holder: str, ids: Iterable[int]) -> None:
         size = self.target.vocab_size
@@ -253,7 +253,7 @@ class Generator:
             prompt_tokens=len(ids),
         )
         end_ids = frozenset(() if params.ignore_eos else self.tokenizer.end_ids)
-        end_ids |= set(params.stop_token_ids)
+        end_ids |= set(params.stop_token_ids or ())
         sampler = make_sampler(params, self.target.vocab_size, end_ids)
         stats.seed = None if params.greedy else sampler.seed
         self._set_prompt(sequence, ids, resolved.speculator)
@@ -266,7 +266,7 @@ class Generator:
             sampler=sampler,
             boundary=Boundary(
                 end_ids=end_ids,
-                stops=tuple(stop.encode() for stop in params.stop),
+                stops=tuple(stop.encode() for stop in params.stop or ()),
                 min_total=len(ids) + params.min_tokens,
                 max_total=len(ids) + new_tokens,
                 token_bytes=self.tokenizer.token_bytes,
@@ -400,7 +400,7 @@ class _Shown:
         return Piece(text, token_ids, origins)
 
 
-def _integers(prompt: Sequence[int]) -> list[int]:
+def _integers(prompt: Sequence[int] | np.ndarray) -> list[int]:
     try:
         if isinstance(prompt, bytes | bytearray):
             raise TypeError

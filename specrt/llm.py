@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast, overload
 
 import numpy as np
 
@@ -82,13 +82,31 @@ class LLM:
         self.speculation.resolve(spec)  # so that a bad name is told now
         self.generator = Generator(self.target, self.tokenizer, self.speculation, spec)
 
-    def generate(
+    @overload
+    def generate(  # type: ignore[overload-overlap]  # a str is a sequence of str: this comes first
         self,
-        prompt: Any,
+        prompt: Prompt,
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         spec: Spec = INHERIT,
-    ) -> Any:
+    ) -> Completion: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        spec: Spec = INHERIT,
+    ) -> list[Completion]: ...
+
+    def generate(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        spec: Spec = INHERIT,
+    ) -> Completion | list[Completion]:
         """Complete a prompt, or each prompt of a list.
 
         Args:
@@ -110,7 +128,7 @@ class LLM:
         single = isinstance(prompt, str) or (
             len(prompt) > 0 and isinstance(prompt[0], int | np.integer)
         )
-        prompts: list[Any] = [prompt] if single else list(prompt)
+        prompts = cast("list[Prompt]", [prompt] if single else list(prompt))
         if params is None or isinstance(params, SamplingParams):
             params = [params or SamplingParams()] * len(prompts)
         if not isinstance(params, Sequence):
@@ -158,7 +176,7 @@ class LLM:
         """A conversation that keeps what it has consumed between turns."""
         return Session(self)
 
-    def logits(self, ids: Sequence[int]) -> np.ndarray:
+    def logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """The logits after each id, computed in a free sequence.
 
         Args:

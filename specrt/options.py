@@ -65,7 +65,8 @@ class SamplingParams:
     Order: logit bias, penalties (repetition over prompt and output, presence and frequency over
     output), temperature, min-p, top-k, top-p, inverse CDF ascending by id. ``temperature`` 0 is
     greedy. ``logprobs`` n reports the emitted token's log probability and those of the n likeliest
-    tokens, from the raw logits. Before ``min_tokens`` nothing but the end of the context ends it.
+    tokens, from the raw logits. ``stop`` and ``stop_token_ids`` become tuples, ``logit_bias`` a dict;
+    None is none. Before ``min_tokens`` nothing but the end of the context ends it.
     """
 
     temperature: float = 0.0
@@ -75,10 +76,10 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
+    logit_bias: Mapping[int, float] | None = field(default_factory=dict, hash=False)
     seed: int | None = None
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
+    stop: str | Iterable[str] | None = ()
+    stop_token_ids: Iterable[int] | None = ()
     min_tokens: int = 0
     max_tokens: int | None = None
     logprobs: int | None = None
