@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, cast, overload
 
 import numpy as np
@@ -26,10 +27,9 @@ from specrt.gguf.chat_template import ChatTemplate
 from specrt.gguf.reader import GGUFFile, open_gguf
 from specrt.gguf.tokenizer import load_tokenizer
 from specrt.host import HostOps
-from specrt.memory import DEFAULT_CONTEXT, MemoryPlan, memory_plan
+from specrt.memory import DEFAULT_SEQUENCES, MemoryPlan, memory_plan, usable_context
 from specrt.models import check_architecture, load_trunk
 from specrt.models.decoder import MAX_ROWS, Decoder
-from specrt.models.loader import Dims
 from specrt.ops import KVType, Ops
 from specrt.options import MAX_DRAFT, SamplingParams, SpecOptions
 from specrt.perplexity import logits_rows, perplexity
@@ -52,7 +52,6 @@ class LLM:
         path: the file.
         tokenizer: ``encode(text, add_bos=None, parse_special=False)`` and ``decode(ids)``.
         chat_template: the file's.
-        plan: the memory plan.
         context: positions of a sequence.
     """
 
@@ -77,7 +76,6 @@ class LLM:
         self.target = Decoder(
             trunk, ops, context=context, kv_type=kv_type, max_sequences=max_sequences
         )
-        self.plan: MemoryPlan = memory_plan(gguf, context, kv_type)
         self.speculation = Speculation(self.target, registry or default_registry())
         self.speculation.resolve(spec)  # so that a bad name is told now
         self.generator = Generator(self.target, self.tokenizer, self.speculation, spec)
@@ -172,6 +170,12 @@ class LLM:
         ids = chat_ids(self.tokenizer, self.chat_template, messages, **variables)
         return self.generator.complete([ids], [params or SamplingParams()], spec)[0]
 
+    @cached_property
+    def plan(self) -> MemoryPlan:
+        """What the model needs in memory, beside what the machine had when this was first asked."""
+        target = self.target
+        return memory_plan(self.gguf, self.context, target.kv_type, target.max_sequences)
+
     def session(self) -> Session:
         """A conversation that keeps what it has consumed between turns."""
         return Session(self)
@@ -220,7 +224,7 @@ def load(
     kv_type: KVType = "f16",
     spec: Spec = INHERIT,
     threads: int | None = None,
-    max_sequences: int = 4,
+    max_sequences: int = DEFAULT_SEQUENCES,
     registry: Registry | None = None,
     verbose: bool = True,
 ) -> LLM:
@@ -257,17 +261,10 @@ def load(
     draft_model = DRAFT_MODEL.from_environment() if draft_model is None else draft_model
     if draft_model is not None:
         check_drafter(gguf, open_gguf(draft_model))
-    trained = Dims.read(gguf).context
-    if context is None:
-        context = min(trained, DEFAULT_CONTEXT)
-    if not 1 <= context <= trained:
-        raise OptionError(
-            f"context = {context}: expected 1 to {trained}, the context of {gguf.path}"
-        )
     llm = LLM(
         gguf,
         ops,
-        context=context,
+        context=usable_context(gguf, context),
         kv_type=kv_type,
         spec=options,
         max_sequences=max_sequences,

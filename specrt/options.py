@@ -65,8 +65,8 @@ class SamplingParams:
     Order: logit bias, penalties (repetition over prompt and output, presence and frequency over
     output), temperature, min-p, top-k, top-p, inverse CDF ascending by id. ``temperature`` 0 is
     greedy. ``logprobs`` n reports the emitted token's log probability and those of the n likeliest
-    tokens, from the raw logits. ``stop`` and ``stop_token_ids`` become tuples, ``logit_bias`` a dict;
-    None is none. Before ``min_tokens`` nothing but the end of the context ends it.
+    tokens, from the raw logits. Before ``min_tokens`` nothing but the end of the context ends it.
+    ``stop`` and ``stop_token_ids`` become tuples, ``logit_bias`` a dict; None is none.
     """
 
     temperature: float = 0.0
