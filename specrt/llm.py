@@ -33,7 +33,7 @@ from specrt.models.decoder import MAX_ROWS, Decoder
 from specrt.ops import KVType, Ops
 from specrt.options import MAX_DRAFT, SamplingParams, SpecOptions
 from specrt.perplexity import logits_rows, perplexity
-from specrt.pull import cached
+from specrt.pull import MODELS, cached
 from specrt.reference import ReferenceOps
 from specrt.session import Session
 from specrt.settings import DRAFT_MODEL, spec_options
@@ -294,16 +294,21 @@ def find_model(path: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
     """The file: a path as it is, a pulled model's by name, the default's without a path.
 
     Raises:
-        OptionError: no path, and the default model was not pulled.
-        DownloadError: a name that is neither a file nor a known model.
+        OptionError: no such file, and no model of that name was pulled.
     """
     name = DEFAULT_MODEL if path is None else os.fspath(path)
     if path is not None and (os.path.exists(name) or name.endswith(".gguf")):
         return path
-    found = cached(name)
-    if found is None and path is None:
+    if name not in MODELS:
         raise OptionError(
-            f"no model given and {name} is not there yet: run "
-            f"`python -m specrt pull {name}`, or pass a GGUF file"
+            f"no file {name!r}, and no model of that name: expected a path, or one of "
+            f"{', '.join(MODELS)}"
         )
-    return name if found is None else found
+    found = cached(name)
+    if found is None:
+        given = "no model given and " if path is None else ""
+        raise OptionError(
+            f"{given}{name} is not there yet: run `python -m specrt pull {name}`, or pass a GGUF "
+            "file"
+        )
+    return found
