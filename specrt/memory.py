@@ -25,7 +25,7 @@ DEFAULT_SEQUENCES = 4
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes by purpose, each as much as can come to be used.
+    """Bytes by purpose on the host op set, each as much as can come to be used.
 
     Not in it: the tokenizer and the metadata (about 40 bytes a token), n-gram indexes (about 90
     bytes a position and sequence), and Python itself.
