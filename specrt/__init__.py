@@ -7,7 +7,7 @@ print(llm.generate("Once upon a time", specrt.SamplingParams(max_tokens=64)).tex
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specrt.errors import SpecrtError
 from specrt.options import SamplingParams, SpecOptions
@@ -40,7 +40,9 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'specrt' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+if not TYPE_CHECKING:  # a type checker knows the names from above, and tells others
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'specrt' has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)

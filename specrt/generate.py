@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Generator as Steps
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -31,7 +32,7 @@ from specrt.state.sequence import Sequence as TokenSequence
 from specrt.stats import Origin, Stats
 
 Message = Mapping[str, Any]
-Prompt = str | Sequence[int]
+Prompt = str | Sequence[int] | np.ndarray
 
 
 class Inherit(Enum):
@@ -83,29 +84,31 @@ class Piece:
         return self.text
 
 
+Pieces = Steps[Piece, None, None]
+
+
 class Stream:
     """An iterator over pieces, one per step.
 
-    Closing it, leaving its ``with`` block, its end or an error in it gives the sequence back.
+    Closing it, leaving its ``with`` block, its end or an error in it gives the sequence back. A
+    close while a step runs, in another thread or around a signal handler, waits for nothing: the
+    step ends, its piece is given out, and then the stream is closed.
 
     Args:
-        pieces: the steps.
+        pieces: the steps; Python lets one thread at a time into them.
         request: what they step.
-        release: called once, when no step will follow.
+        release: called when no step can follow, perhaps more than once.
 
     Attributes:
         completion: what was generated, once the stream has ended or was closed; None before.
     """
 
-    _release: Callable[[], None] | None = None
-
-    def __init__(
-        self, pieces: Iterator[Piece], request: Request, release: Callable[[], None]
-    ) -> None:
+    def __init__(self, pieces: Pieces, request: Request, release: Callable[[], None]) -> None:
         self._pieces = pieces
         self._request = request
+        self._closing = False
         self.completion: Completion | None = None
-        self._release = release
+        self.release = release
 
     @property
     def stats(self) -> Stats:
@@ -117,18 +120,31 @@ class Stream:
 
     def __next__(self) -> Piece:
         try:
-            return next(self._pieces)
-        except BaseException:
+            piece = next(self._pieces)
+        except BaseException as error:
+            if _never_entered(error):
+                raise OptionError(
+                    "another step of this stream is running: expected one thread at a time; use a "
+                    "stream for each"
+                ) from None
             self.close()
             raise
+        if self._closing:
+            self.close()
+        return piece
 
     def close(self) -> None:
-        """End the generation here; a second call changes nothing."""
-        release, self._release = self._release, None
-        if release is not None:
-            self._pieces = iter(())
-            self.completion = completion(self._request)
-            release()
+        """End the generation here, or behind the step that runs; a second call changes nothing."""
+        self._closing = True
+        try:
+            self._pieces.close()
+        except ValueError:  # it is running: who runs it comes here next
+            return
+        if self.completion is None:
+            done = completion(self._request)
+            # Another thread that was here first may have let a next turn have the sequence.
+            self.completion = self.completion or done
+        self.release()
 
     def __del__(self) -> None:
         self.close()
@@ -138,6 +154,12 @@ class Stream:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _never_entered(error: BaseException) -> bool:
+    """True if ``next`` refused a generator that is running: no frame of it was reached."""
+    traceback = error.__traceback__
+    return isinstance(error, ValueError) and traceback is not None and traceback.tb_next is None
 
 
 class Generator:
@@ -175,11 +197,28 @@ class Generator:
         Raises:
             OptionError: one is not.
         """
-        bad = next((token for token in ids if not 0 <= token < self.target.vocab_size), None)
+        self._check_ids("the prompt", ids)
+
+    def check_params(self, params: SamplingParams) -> None:
+        """Check what only the model can: that the ids in it are the vocabulary's.
+
+        Raises:
+            OptionError: one is not, or these are no sampling params.
+        """
+        if not isinstance(params, SamplingParams):
+            raise OptionError(
+                f"params is {type(params).__name__}: expected SamplingParams, or None for greedy"
+            )
+        self._check_ids("logit_bias", params.logit_bias or ())
+        self._check_ids("stop_token_ids", params.stop_token_ids or ())
+
+    def _check_ids(self, holder: str, ids: Iterable[int]) -> None:
+        size = self.target.vocab_size
+        bad = next((token for token in ids if not 0 <= token < size), None)
         if bad is not None:
             raise OptionError(
-                f"the prompt holds the id {bad}: expected ids from 0 to "
-                f"{self.target.vocab_size - 1}; encode it with this model's tokenizer"
+                f"{holder} holds the id {bad}: expected ids from 0 to {size - 1}, the vocabulary "
+                f"has {size}; take them from this model's tokenizer"
             )
 
     def check_length(self, ids: list[int]) -> None:
@@ -203,10 +242,11 @@ class Generator:
         """Set a sequence to ``ids``, keeping what it has consumed of them already.
 
         Raises:
-            OptionError: the prompt is empty.
+            OptionError: the prompt is empty, or an option does not fit the model.
             ContextError: it leaves no room for a token.
         """
         self.check_length(ids)
+        self.check_params(params)
         options = self.spec if isinstance(spec, Inherit) else SpecOptions.of(spec)
         resolved = self._speculation.resolve(options)
         stats = Stats(
@@ -215,7 +255,7 @@ class Generator:
             prompt_tokens=len(ids),
         )
         end_ids = frozenset(() if params.ignore_eos else self.tokenizer.end_ids)
-        end_ids |= set(params.stop_token_ids)
+        end_ids |= set(params.stop_token_ids or ())
         sampler = make_sampler(params, self.target.vocab_size, end_ids)
         stats.seed = None if params.greedy else sampler.seed
         self._set_prompt(sequence, ids, resolved.speculators)
@@ -228,7 +268,7 @@ class Generator:
             sampler=sampler,
             boundary=Boundary(
                 end_ids=end_ids,
-                stops=tuple(stop.encode() for stop in params.stop),
+                stops=tuple(stop.encode() for stop in params.stop or ()),
                 min_total=len(ids) + params.min_tokens,
                 max_total=len(ids) + new_tokens,
                 token_bytes=self.tokenizer.token_bytes,
@@ -263,7 +303,7 @@ class Generator:
         sequence.cursor = replace(cursor, num_tokens=cache_len, text_len=0, finish_reason=None)
         chain.reset(sequence)
 
-    def run(self, request: Request) -> Iterator[Piece]:
+    def run(self, request: Request) -> Pieces:
         """Prefill and step until the request ends; a piece per step."""
         start = time.perf_counter()
         self.runtime.prefill(request)
@@ -290,10 +330,12 @@ class Generator:
         """All prompts, as many at a time as there are free sequences.
 
         Raises:
-            OptionError, ContextError: a prompt is empty or does not fit; told before any work.
+            OptionError, ContextError: a prompt is empty or does not fit, or an option does not fit
+                the model; told before any work.
         """
-        for ids in prompts:
+        for ids, own_params in zip(prompts, params, strict=True):
             self.check_length(ids)
+            self.check_params(own_params)
         waiting = deque(enumerate(zip(prompts, params, strict=True)))
         running: dict[int, Request] = {}
         done: dict[int, Completion] = {}
@@ -359,8 +401,10 @@ class _Shown:
         return Piece(text, token_ids, origins)
 
 
-def _integers(prompt: Sequence[int]) -> list[int]:
+def _integers(prompt: Sequence[int] | np.ndarray) -> list[int]:
     try:
+        if isinstance(prompt, bytes | bytearray):
+            raise TypeError
         return [index(token) for token in prompt]
     except TypeError:
         raise OptionError(
@@ -382,10 +426,18 @@ def completion(request: Request) -> Completion:
 
 
 def chat_ids(
-    tokenizer: Tokenizer, template: ChatTemplate, messages: Iterable[Message], **variables: Any
+    tokenizer: Tokenizer, template: ChatTemplate, messages: Sequence[Message], **variables: Any
 ) -> list[int]:
-    """The ids of rendered messages; raw contents are encoded as plain text."""
-    text = template.render(list(messages), **variables)
+    """The ids of rendered messages; raw contents are encoded as plain text.
+
+    BOS comes first, once, where the template prints it or the file adds it.
+
+    Source: llama.cpp, which takes a printed BOS off where the file adds one.
+    """
+    text = template.render(messages, **variables)
     if template.is_raw:
         return tokenizer.encode(text)
-    return tokenizer.encode(text, add_bos=False, parse_special=True)
+    ids = tokenizer.encode(text, add_bos=False, parse_special=True)
+    if tokenizer.add_bos and tokenizer.bos_id is not None and ids[:1] != [tokenizer.bos_id]:
+        ids.insert(0, tokenizer.bos_id)
+    return ids

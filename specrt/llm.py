@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, cast, overload
 
 import numpy as np
 
@@ -26,14 +27,13 @@ from specrt.gguf.chat_template import ChatTemplate
 from specrt.gguf.reader import GGUFFile, open_gguf
 from specrt.gguf.tokenizer import load_tokenizer
 from specrt.host import HostOps
-from specrt.memory import DEFAULT_CONTEXT, MemoryPlan, memory_plan
+from specrt.memory import DEFAULT_SEQUENCES, MemoryPlan, memory_plan, usable_context
 from specrt.models import check_architecture, load_trunk
 from specrt.models.decoder import MAX_ROWS, Decoder
-from specrt.models.loader import Dims
 from specrt.ops import KVType, Ops
 from specrt.options import MAX_DRAFT, SamplingParams, SpecOptions
 from specrt.perplexity import logits_rows, perplexity
-from specrt.pull import cached
+from specrt.pull import MODELS, cached
 from specrt.reference import ReferenceOps
 from specrt.session import Session
 from specrt.settings import DRAFT_MODEL, spec_options
@@ -52,7 +52,6 @@ class LLM:
         path: the file.
         tokenizer: ``encode(text, add_bos=None, parse_special=False)`` and ``decode(ids)``.
         chat_template: the file's.
-        plan: the memory plan.
         context: positions of a sequence.
     """
 
@@ -77,18 +76,35 @@ class LLM:
         self.target = Decoder(
             trunk, ops, context=context, kv_type=kv_type, max_sequences=max_sequences
         )
-        self.plan: MemoryPlan = memory_plan(gguf, context, kv_type)
         self.speculation = Speculation(self.target, registry or default_registry())
         self.speculation.resolve(spec)  # so that a bad name is told now
         self.generator = Generator(self.target, self.tokenizer, self.speculation, spec)
 
-    def generate(
+    @overload
+    def generate(  # type: ignore[overload-overlap]  # a str is a sequence of str: this comes first
         self,
-        prompt: Any,
+        prompt: Prompt,
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         spec: Spec = INHERIT,
-    ) -> Any:
+    ) -> Completion: ...
+
+    @overload
+    def generate(
+        self,
+        prompt: Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        spec: Spec = INHERIT,
+    ) -> list[Completion]: ...
+
+    def generate(
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        spec: Spec = INHERIT,
+    ) -> Completion | list[Completion]:
         """Complete a prompt, or each prompt of a list.
 
         Args:
@@ -110,11 +126,13 @@ class LLM:
         single = isinstance(prompt, str) or (
             len(prompt) > 0 and isinstance(prompt[0], int | np.integer)
         )
-        prompts: list[Any] = [prompt] if single else list(prompt)
+        prompts = cast("list[Prompt]", [prompt] if single else list(prompt))
         if params is None or isinstance(params, SamplingParams):
             params = [params or SamplingParams()] * len(prompts)
-        if not all(isinstance(one, SamplingParams) for one in params):
-            raise OptionError("params: expected SamplingParams, or a list of them")
+        if not isinstance(params, Sequence):
+            raise OptionError(
+                f"params is {type(params).__name__}: expected SamplingParams, or a list of them"
+            )
         if len(params) != len(prompts):
             raise OptionError(
                 f"{len(params)} sampling params for {len(prompts)} prompts: expected one for all, "
@@ -133,7 +151,7 @@ class LLM:
 
     def chat(
         self,
-        messages: Iterable[Message],
+        messages: Sequence[Message],
         params: SamplingParams | None = None,
         *,
         spec: Spec = INHERIT,
@@ -144,15 +162,25 @@ class LLM:
         Args:
             messages: each with ``role`` and ``content``.
             variables: what else the template reads, as ``enable_thinking=False``.
+
+        Raises:
+            OptionError: these are no messages, or the template refuses them.
+            ContextError: they do not fit.
         """
         ids = chat_ids(self.tokenizer, self.chat_template, messages, **variables)
         return self.generator.complete([ids], [params or SamplingParams()], spec)[0]
+
+    @cached_property
+    def plan(self) -> MemoryPlan:
+        """What the model needs in memory, beside what the machine had when this was first asked."""
+        target = self.target
+        return memory_plan(self.gguf, self.context, target.kv_type, target.max_sequences)
 
     def session(self) -> Session:
         """A conversation that keeps what it has consumed between turns."""
         return Session(self)
 
-    def logits(self, ids: Sequence[int]) -> np.ndarray:
+    def logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """The logits after each id, computed in a free sequence.
 
         Args:
@@ -196,7 +224,7 @@ def load(
     kv_type: KVType = "f16",
     spec: Spec = INHERIT,
     threads: int | None = None,
-    max_sequences: int = 4,
+    max_sequences: int = DEFAULT_SEQUENCES,
     registry: Registry | None = None,
     verbose: bool = True,
 ) -> LLM:
@@ -233,17 +261,10 @@ def load(
     draft_model = DRAFT_MODEL.from_environment() if draft_model is None else draft_model
     if draft_model is not None:
         check_drafter(gguf, open_gguf(draft_model))
-    trained = Dims.read(gguf).context
-    if context is None:
-        context = min(trained, DEFAULT_CONTEXT)
-    if not 1 <= context <= trained:
-        raise OptionError(
-            f"context = {context}: expected 1 to {trained}, the context of {gguf.path}"
-        )
     llm = LLM(
         gguf,
         ops,
-        context=context,
+        context=usable_context(gguf, context),
         kv_type=kv_type,
         spec=options,
         max_sequences=max_sequences,
@@ -273,16 +294,21 @@ def find_model(path: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
     """The file: a path as it is, a pulled model's by name, the default's without a path.
 
     Raises:
-        OptionError: no path, and the default model was not pulled.
-        DownloadError: a name that is neither a file nor a known model.
+        OptionError: no such file, and no model of that name was pulled.
     """
     name = DEFAULT_MODEL if path is None else os.fspath(path)
     if path is not None and (os.path.exists(name) or name.endswith(".gguf")):
         return path
-    found = cached(name)
-    if found is None and path is None:
+    if name not in MODELS:
         raise OptionError(
-            f"no model given and {name} is not there yet: run "
-            f"`python -m specrt pull {name}`, or pass a GGUF file"
+            f"no file {name!r}, and no model of that name: expected a path, or one of "
+            f"{', '.join(MODELS)}"
         )
-    return name if found is None else found
+    found = cached(name)
+    if found is None:
+        given = "no model given and " if path is None else ""
+        raise OptionError(
+            f"{given}{name} is not there yet: run `python -m specrt pull {name}`, or pass a GGUF "
+            "file"
+        )
+    return found

@@ -2,53 +2,73 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from specrt.errors import OptionError
 from specrt.gguf.reader import GGUFFile
-from specrt.models import ARCHITECTURES
-from specrt.models.decoder import MAX_ROWS
+from specrt.host import HostOps
+from specrt.host.kv import HostKVLayer
+from specrt.models import load_trunk
+from specrt.models.decoder import Decoder
 from specrt.models.loader import Dims
-from specrt.ops import PAGE, KVType
-from specrt.state.kv import PageLayout
+from specrt.ops import PAGE, Array, KVType
+from specrt.options import MAX_DRAFT
 
 DEFAULT_CONTEXT = 8192
-BYTES_PER_VALUE: dict[KVType, float] = {"f32": 4, "f16": 2, "q8_0": 34 / 32}
+DEFAULT_SEQUENCES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes by purpose.
+    """Bytes by purpose on the host op set, each as much as can come to be used.
+
+    Not in it: the tokenizer and the metadata (about 40 bytes a token), n-gram indexes (about 90
+    bytes a position and sequence), and Python itself.
 
     Args:
-        weights: of the file.
+        weights: of the file, mapped and not copied.
         kv_per_token: of one position in all layers.
-        kv: of one sequence at the whole context.
+        kv: of all sequences at the whole context; a page of it is taken when it is first written.
+        buffers: rotary tables, norms, and what a step of the most rows works in.
+        logits: of the longest windows of all sequences; made when a token is first sampled.
         context: positions.
+        max_sequences: sequences.
         kv_type: how keys and values are stored.
         drafter: of drafter weights and state.
         available: that the machine can give now, None if unknown.
     """
 
     weights: int
-    kv_per_token: float
-    kv: float
+    kv_per_token: int
+    kv: int
+    buffers: int
+    logits: int
     context: int
+    max_sequences: int
     kv_type: KVType
     drafter: int
     available: int | None
 
     @property
-    def needed(self) -> float:
-        """The sum for one sequence."""
-        return self.weights + self.kv + self.drafter
+    def needed(self) -> int:
+        """The sum."""
+        return self.weights + self.kv + self.buffers + self.logits + self.drafter
 
     def rows(self) -> list[tuple[str, str]]:
         """Labels and values, as ``inspect`` shows them."""
+        count = self.max_sequences
+        sequences = f"{count} sequence{'s' if count > 1 else ''}"
         rows = [
             ("weights", mebibytes(self.weights)),
             ("KV per 1k tokens", f"{mebibytes(self.kv_per_token * 1024)} ({self.kv_type})"),
-            (f"KV at context {self.context}", f"{mebibytes(self.kv)} per sequence"),
+            (f"KV at context {self.context}", f"{mebibytes(self.kv)} in {sequences}"),
+            ("work buffers", mebibytes(self.buffers)),
+            ("logits of sampled tokens", f"up to {mebibytes(self.logits)}"),
             ("drafter", mebibytes(self.drafter) if self.drafter else "none"),
         ]
         if self.available is not None:
@@ -64,29 +84,85 @@ def mebibytes(count: float) -> str:
     return f"{count / 2**20:,.1f} MiB"
 
 
-def memory_plan(gguf: GGUFFile, context: int | None, kv_type: KVType) -> MemoryPlan:
-    """Plan for one sequence of a file whose architecture runs here.
+class CountingOps(HostOps):
+    """Counts what a model makes and holds none of it: a buffer is one value under any shape."""
+
+    def __init__(self) -> None:
+        super().__init__(threads=1)
+        self.made = self.made_kv = self.kv_per_token = 0
+
+    def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Looks like an array of that shape."""
+        value = np.zeros(1, dtype)
+        self.made += math.prod(shape) * value.itemsize
+        return np.lib.stride_tricks.as_strided(value, shape, (0,) * len(shape))
+
+    def kv_layer(
+        self, num_pages: int, num_heads: int, head_dim: int, kv_type: KVType, ring_pages: int
+    ) -> HostKVLayer:
+        """A layer that looks like one of so many pages."""
+        before = self.made
+        layer = super().kv_layer(num_pages, num_heads, head_dim, kv_type, ring_pages)
+        size, self.made = self.made - before, before
+        self.made_kv += size
+        self.kv_per_token += size // (num_pages * PAGE)
+        return layer
+
+
+def memory_plan(
+    gguf: GGUFFile,
+    context: int | None = None,
+    kv_type: KVType = "f16",
+    max_sequences: int = DEFAULT_SEQUENCES,
+) -> MemoryPlan:
+    """Plan for a file whose architecture runs here, by loading it over ``CountingOps``.
 
     Args:
-        gguf: the open file; no weight is read.
+        gguf: the open file; of its tensors only vectors are read.
         context: positions, None for the default.
         kv_type: how keys and values are stored.
+        max_sequences: sequences.
+
+    Raises:
+        SpecrtError: what loading raises.
     """
-    dims = Dims.read(gguf)
-    context = context or min(dims.context, DEFAULT_CONTEXT)
-    windows = ARCHITECTURES[gguf.architecture].sliding_windows(gguf, dims.num_layers)
-    layout = PageLayout(context, max(windows), MAX_ROWS, num_slots=1)
-    sizes = [2 * heads * dims.head_dim * BYTES_PER_VALUE[kv_type] for heads in dims.kv_heads]
-    kept = [PAGE * (layout.ring_pages if window else layout.pages) for window in windows]
+    context = usable_context(gguf, context)
+    ops = CountingOps()
+    target = Decoder(
+        load_trunk(gguf, ops, context),
+        ops,
+        context=context,
+        kv_type=kv_type,
+        max_sequences=max_sequences,
+    )
     return MemoryPlan(
         weights=sum(tensor.nbytes for tensor in gguf.tensors.values()),
-        kv_per_token=sum(sizes),
-        kv=sum(size * positions for size, positions in zip(sizes, kept, strict=True)),
+        kv_per_token=ops.kv_per_token,
+        kv=ops.made_kv,
+        buffers=ops.made,
+        logits=max_sequences * (MAX_DRAFT + 1) * target.vocab_size * 4,
         context=context,
+        max_sequences=max_sequences,
         kv_type=kv_type,
         drafter=0,
         available=available_memory(),
     )
+
+
+def usable_context(gguf: GGUFFile, context: int | None) -> int:
+    """The context, where it is None the model's own up to the default.
+
+    Raises:
+        OptionError: the model was not trained for it.
+    """
+    trained = Dims.read(gguf).context
+    if context is None:
+        return min(trained, DEFAULT_CONTEXT)
+    if not 1 <= context <= trained:
+        raise OptionError(
+            f"context = {context}: expected 1 to {trained}, the context of {gguf.path}"
+        )
+    return context
 
 
 def available_memory() -> int | None:

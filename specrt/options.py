@@ -37,6 +37,17 @@ def _ids(name: str, values: Iterable[SupportsIndex] | None) -> tuple[int, ...]:
     return ids
 
 
+def _texts(name: str, values: Iterable[str] | None) -> tuple[str, ...]:
+    """One string or several, or none."""
+    try:
+        texts = (values,) if isinstance(values, str) else tuple(values or ())
+        ok = all(isinstance(text, str) and text.encode() for text in texts)
+    except (TypeError, UnicodeEncodeError):  # not iterable, or half a surrogate pair
+        texts, ok = (), False
+    _check(ok, name, values, "non-empty strings that UTF-8 can hold")
+    return texts
+
+
 def _float(name: str, value: object) -> float:
     """A number as float, infinities included."""
     try:
@@ -55,6 +66,7 @@ class SamplingParams:
     output), temperature, min-p, top-k, top-p, inverse CDF ascending by id. ``temperature`` 0 is
     greedy. ``logprobs`` n reports the emitted token's log probability and those of the n likeliest
     tokens, from the raw logits. Before ``min_tokens`` nothing but the end of the context ends it.
+    ``stop`` and ``stop_token_ids`` become tuples, ``logit_bias`` a dict; None is none.
     """
 
     temperature: float = 0.0
@@ -64,18 +76,17 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
+    logit_bias: Mapping[int, float] | None = field(default_factory=dict, hash=False)
     seed: int | None = None
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
+    stop: str | Iterable[str] | None = ()
+    stop_token_ids: Iterable[int] | None = ()
     min_tokens: int = 0
     max_tokens: int | None = None
     logprobs: int | None = None
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
-        object.__setattr__(self, "stop", stop)
+        object.__setattr__(self, "stop", _texts("stop", self.stop))
         object.__setattr__(self, "stop_token_ids", _ids("stop_token_ids", self.stop_token_ids))
         bias = self.logit_bias or {}
         _check(isinstance(bias, Mapping), "logit_bias", bias, "a mapping of token ids to numbers")
@@ -105,7 +116,6 @@ class SamplingParams:
         for name in ("top_k", "min_tokens"):
             value = getattr(self, name)
             _check(isinstance(value, int), name, value, "an integer")
-        _check(all(isinstance(s, str) and s for s in stop), "stop", stop, "non-empty strings")
         fits = self.max_tokens is None or self.min_tokens <= self.max_tokens
         _check(fits, "min_tokens", self.min_tokens, f"at most max_tokens = {self.max_tokens}")
 

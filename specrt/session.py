@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
@@ -15,7 +15,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from specrt.errors import FormatError, MismatchError, OptionError
-from specrt.generate import INHERIT, Completion, Message, Piece, Prompt, Spec, Stream, chat_ids
+from specrt.generate import INHERIT, Completion, Message, Pieces, Prompt, Spec, Stream, chat_ids
 from specrt.gguf.reader import GGUFFile
 from specrt.options import SamplingParams
 from specrt.speculative.request import Request
@@ -91,7 +91,7 @@ class Session:
         request = llm.generator.request(self._open(), ids, params or SamplingParams(), spec)
         return self._stream(self._answered(request, turn), request)
 
-    def _answered(self, request: Request, turn: list[Message]) -> Iterator[Piece]:
+    def _answered(self, request: Request, turn: list[Message]) -> Pieces:
         text = ""
         for piece in self._llm.generator.run(request):
             text += piece.text
@@ -99,10 +99,20 @@ class Session:
         self.messages = [*turn, {"role": "assistant", "content": text}]
 
     def _end_running(self) -> None:
+        """End the stream before the next turn.
+
+        Raises:
+            OptionError: another thread runs a step of it.
+        """
         if self._running is not None:
             self._running.close()
+            if self._running.completion is None:
+                raise OptionError(
+                    "this session's last stream is still in a step: expected one thread at a time; "
+                    "wait for it, or use a session for each"
+                )
 
-    def _stream(self, pieces: Iterator[Piece], request: Request) -> Stream:
+    def _stream(self, pieces: Pieces, request: Request) -> Stream:
         self._running = Stream(pieces, request, lambda: None)
         return self._running
 
@@ -112,11 +122,16 @@ class Session:
         return self._sequence
 
     def close(self) -> None:
-        """Give the sequence back; a second call changes nothing."""
-        self._end_running()
-        if self._sequence is not None:
-            self._llm.target.close_sequence(self._sequence)
-            self._sequence = None
+        """Give the sequence back, behind the step that runs; a second call changes nothing."""
+        sequence, self._sequence = self._sequence, None
+        if sequence is None:
+            return
+        release = partial(self._llm.target.close_sequence, sequence)
+        if self._running is None:
+            release()
+        else:
+            self._running.release = release
+            self._running.close()
 
     def __enter__(self) -> Session:
         return self

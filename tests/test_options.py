@@ -42,6 +42,8 @@ def test_none_is_empty_and_numpy_counts():
         {"logprobs": -1},
         {"stop": ("",)},
         {"stop": (3,)},
+        {"stop": ("a", "\ud800")},
+        {"stop": 3},
         {"stop_token_ids": (-1,)},
         {"stop_token_ids": (1.5,)},
         {"logit_bias": {1: "x"}},

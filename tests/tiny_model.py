@@ -24,6 +24,7 @@ def write_tiny_model(
     template: str | None = TEMPLATE,
     architecture: str = "llama",
     drop: tuple[str, ...] = (),
+    context: int = CONTEXT,
     seed: int = 0,
 ) -> Path:
     """Write a llama model over byte-level pieces; most of its tokens are printable text.
@@ -32,13 +33,14 @@ def write_tiny_model(
         template: the chat template, None for none.
         architecture: written under this name.
         drop: keys (without the architecture) and tensors to leave out.
+        context: that it says it was trained for.
         seed: of the weights.
     """
     writer = gguf.GGUFWriter(path, architecture)
     pieces = [(c, NORMAL) for c in ALPHABET] + [(m.replace(" ", ""), NORMAL) for m in MERGES]
     pieces += [("<|im_start|>", CONTROL), ("<|im_end|>", CONTROL)]
     vocab_size = len(pieces)
-    _keys(writer, architecture, drop)
+    _keys(writer, architecture, drop, context)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list([piece for piece, _ in pieces])
@@ -76,9 +78,9 @@ def required_tensors() -> list[str]:
     return [name for name in _shapes(1) if name != "output.weight"]
 
 
-def _keys(writer: gguf.GGUFWriter, architecture: str, drop: tuple[str, ...]) -> None:
+def _keys(writer: gguf.GGUFWriter, architecture: str, drop: tuple[str, ...], context: int) -> None:
     integers = {
-        "context_length": CONTEXT,
+        "context_length": context,
         "embedding_length": WIDTH,
         "block_count": LAYERS,
         "feed_forward_length": FFN,

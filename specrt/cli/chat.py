@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read turns from stdin until it ends."""
     params = flags.sampling_params(args)
-    llm = flags.load_model(args)
+    llm = flags.load_model(args, max_sequences=2)  # one more while a session is replaced
     chat = Chat(llm, params, flags.system_messages(args), flags.template_variables(args))
     if llm.chat_template.is_raw:
         tell("this file has no chat template: the model gets the bare text of the turns")

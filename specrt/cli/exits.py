@@ -28,6 +28,10 @@ def exit_status(run: Callable[[], int]) -> int:
         # What is still buffered must not fail again when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # rich has heard of it first
+            return EXIT_BROKEN_PIPE
+        raise
     except (SpecrtError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_ERROR

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_model(parser)
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("-p", "--prompt", metavar="TEXT", help="what to answer")
-    prompt.add_argument("-f", "--file", metavar="FILE", help="the prompt's file, - for stdin")
+    prompt.add_argument("-f", "--file", metavar="FILE", help="the prompt's file (default: stdin)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--chat",
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Stream the answer to stdout, and one line about it to stderr."""
     params, prompt = flags.sampling_params(args), _prompt(args)
-    llm = flags.load_model(args)
+    llm = flags.load_model(args, max_sequences=1)
     with llm.stream(_ids(llm, prompt, args), params) as stream:
         try:
             _show(llm, stream, args.show_drafts)
@@ -63,14 +63,27 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _prompt(args: argparse.Namespace) -> str:
-    if args.prompt is not None:
-        return args.prompt
-    if args.file is None:
-        raise OptionError("no prompt: expected -p TEXT, or -f FILE (- for stdin)")
+    """What was given, or what a pipe holds; the newline that ends a file is not part of it.
+
+    Raises:
+        OptionError: nothing was given, or nothing but space.
+    """
+    if args.prompt is None:
+        text = _read(args.file).removesuffix("\n").removesuffix("\r")
+    else:
+        text = args.prompt
+    if not text.strip():
+        raise OptionError("the prompt is empty: expected -p TEXT, or a text in -f FILE or stdin")
+    return text
+
+
+def _read(file: str | None) -> str:
+    if file is None and sys.stdin.isatty():
+        raise OptionError("no prompt: expected -p TEXT, -f FILE, or a text piped into stdin")
     try:
-        return sys.stdin.read() if args.file == "-" else Path(args.file).read_text("utf-8")
+        return sys.stdin.read() if file in (None, "-") else Path(file).read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise OptionError(f"{args.file}: {error}; expected a text in UTF-8") from None
+        raise OptionError(f"{file or 'stdin'}: {error}; expected a text in UTF-8") from None
 
 
 def _ids(llm: LLM, prompt: str, args: argparse.Namespace) -> list[int]:

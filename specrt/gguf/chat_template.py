@@ -70,6 +70,21 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
+def _check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
+    """Check for what a typing slip leaves out; a call of tools may stand in place of a content.
+
+    Raises:
+        OptionError: no messages, or one lacks its role or content.
+    """
+    expected = "expected a list of messages, each with a role and a content"
+    if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence) or not messages:
+        raise OptionError(f"messages = {messages!r}: {expected}")
+    for message in messages:
+        whole = isinstance(message, Mapping) and "role" in message
+        if not whole or not ("content" in message or "tool_calls" in message):
+            raise OptionError(f"messages hold {message!r}: {expected}")
+
+
 class ChatTemplate:
     """A model's chat template, run in a sandbox: it reaches no file and no attribute of Python.
 
@@ -105,8 +120,8 @@ class ChatTemplate:
     ) -> str:
         """The prompt for these messages.
 
-        It spells special tokens out, BOS included where the template adds it: encode it with
-        ``parse_special=True, add_bos=False``.
+        It spells special tokens out, BOS included where the template prints it: encode it with
+        ``parse_special=True, add_bos=False``, and add BOS where it is missing and the file adds it.
 
         Args:
             messages: each with ``role`` and ``content``.
@@ -114,12 +129,14 @@ class ChatTemplate:
             variables: what else the template reads, as ``enable_thinking=False`` or ``tools``.
 
         Raises:
-            OptionError: the template refuses these messages, fails on them, or does not end.
+            OptionError: these are no messages, or the template refuses them, fails on them, or
+                does not end.
         """
+        _check_messages(messages)
         if self.is_raw:
-            return "\n".join(str(message["content"]) for message in messages)
+            return "\n".join(str(message.get("content") or "") for message in messages)
         names: dict[str, Any] = {"tools": None, "documents": None, **self._tokens, **variables}
-        names |= {"messages": messages, "add_generation_prompt": add_generation_prompt}
+        names |= {"messages": list(messages), "add_generation_prompt": add_generation_prompt}
         pieces, size = [], 0
         try:
             for piece in self._template.generate(names):

@@ -37,6 +37,7 @@ class Tokenizer(Protocol):
     Attributes:
         vocab_size: ids are below it; the model's embedding may be longer (padding).
         bos_id, eos_id: None where the file names none.
+        add_bos: whether the file puts BOS before a text.
         end_ids: the tokens that end a generation.
         chat_template: the file's, in Jinja; None: it has none.
         has_text: False if there is no text, only ids.
@@ -45,6 +46,7 @@ class Tokenizer(Protocol):
     vocab_size: int
     bos_id: int | None
     eos_id: int | None
+    add_bos: bool
     end_ids: frozenset[int]
     chat_template: str | None
     has_text: bool
@@ -88,6 +90,7 @@ class _TextTokenizer:
         self._kinds = vocabulary.types.tobytes()  # quicker to index than an array
         self.vocab_size = len(vocabulary.tokens)
         self.bos_id, self.eos_id = vocabulary.bos_id, vocabulary.eos_id
+        self.add_bos = vocabulary.add_bos
         self.end_ids = vocabulary.end_ids
         self.chat_template = file.get("tokenizer.chat_template", str, None)
 
@@ -229,6 +232,7 @@ class NoText:
     """Models ``test`` and ``none``: the file runs on ids alone."""
 
     has_text = False
+    add_bos = False
 
     def __init__(self, file: GGUFFile) -> None:
         self.chat_template: str | None = None

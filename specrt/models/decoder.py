@@ -123,12 +123,12 @@ class Decoder:
 
     def _holder(self, slot: int) -> Sequence | None:
         held = self._slots[slot]
-        return None if held is None else held()
+        sequence = None if held is None else held()
+        return None if sequence is None or sequence.closed else sequence
 
     def close_sequence(self, sequence: Sequence) -> None:
         """Give its slot back; a second call changes nothing."""
-        if self._holder(sequence.slot) is sequence:
-            self._slots[sequence.slot] = None
+        sequence.closed = True  # nothing else: whoever holds the slot meanwhile keeps it
 
     @property
     def num_open(self) -> int:

@@ -13,6 +13,7 @@ from specrt.ops import Array, Ops, Rope, RopePairing, Weight
 
 FLOAT_TYPES = ("F32", "F16", "BF16")
 MAX_CONTEXT = 2**24
+MAX_HEAD_DIM = 2**14
 
 
 class Loader:
@@ -134,7 +135,9 @@ class Dims:
         width = positive(gguf, f"{arch}.embedding_length")
         heads = per_layer(gguf, f"{arch}.attention.head_count", num_layers)
         kv_heads = per_layer(gguf, f"{arch}.attention.head_count_kv", num_layers, default=heads)
-        head_dim = positive(gguf, f"{arch}.attention.key_length", default=width // heads[0])
+        head_dim = positive(
+            gguf, f"{arch}.attention.key_length", default=width // heads[0], most=MAX_HEAD_DIM
+        )
         value_dim = positive(gguf, f"{arch}.attention.value_length", default=head_dim)
         if gguf.get(f"{arch}.expert_count", int, 0):
             raise UnsupportedError(

@@ -68,7 +68,7 @@ def adjusted(
     ids = np.asarray(history, np.int64)
     with np.errstate(all="ignore"):
         x[list(suppressed)] = -np.inf
-        for token, bias in params.logit_bias.items():
+        for token, bias in (params.logit_bias or {}).items():
             x[token] += F(bias)
         seen = np.unique(ids)
         r = F(params.repetition_penalty)

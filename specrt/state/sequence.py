@@ -45,6 +45,7 @@ class Sequence:
         lowest_kept: positions below it were never written to rings (a restored session).
         prompt_len: ids of the prompt, which text and output penalties leave out.
         drafter_states: what each speculator keeps for this sequence.
+        closed: its slot may belong to another sequence.
     """
 
     slot: int
@@ -56,6 +57,7 @@ class Sequence:
     lowest_kept: int = 0
     prompt_len: int = 0
     drafter_states: dict[Any, Any] = field(default_factory=dict)
+    closed: bool = False
 
     def __post_init__(self) -> None:
         self.history = np.zeros(self.context + 1, np.int32)

@@ -104,3 +104,38 @@ def test_a_file_without_text_says_so(cli):
 def test_a_prompt_that_is_too_long(cli, model):
     status, _, err = cli("generate", model, "-p", "x" * 600)
     assert status == 2 and "context is 512" in err
+
+
+def test_a_pipe_is_the_prompt_without_its_last_newline(cli, model, monkeypatch, tmp_path):
+    typed = cli("generate", model, "-p", "the end", *LENGTH)[1]
+    for text in ("the end", "the end\n", "the end\r\n"):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        assert cli("generate", model, *LENGTH)[1] == typed
+    path = tmp_path / "prompt.txt"
+    path.write_bytes(b"the end\n\n")
+    whole = cli("generate", model, "-p", "the end\n", *LENGTH, "--raw")[1]
+    assert cli("generate", model, "-f", path, *LENGTH, "--raw")[1] == whole
+
+
+def test_an_empty_prompt_is_told_before_a_model_is_loaded(cli, monkeypatch, tmp_path):
+    path = tmp_path / "empty"
+    path.write_text("\n")
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    for arguments in (("-p", ""), ("-p", " \n"), ("-f", path), ("-f", "-"), ()):
+        status, out, err = cli("generate", "missing.gguf", *arguments)
+        assert (status, out) == (2, "") and err.startswith("error: ") and "prompt" in err
+        assert err.count("\n") == 1
+
+
+def test_a_command_holds_only_the_sequences_that_it_uses(cli, model, monkeypatch):
+    loaded = []
+
+    def remember(*arguments, **options):
+        loaded.append(load(*arguments, **options))
+        return loaded[-1]
+
+    monkeypatch.setattr("specrt.llm.load", remember)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("/reset\n/reset\nthe\n"))
+    assert cli("generate", model, "-p", "x", "-n", 2)[0] == 0
+    assert "error" not in cli("chat", model, "-n", 2)[2]
+    assert [llm.target.max_sequences for llm in loaded] == [1, 2]

@@ -1,12 +1,7 @@
 """``inspect`` and ``pull``, from arguments to what is printed."""
 
-import pytest
-
 from specrt.llm import load
-from specrt.memory import memory_plan
-from specrt.models.decoder import MAX_ROWS
-from specrt.ops import PAGE
-from tests.models_on_disk import golden_path, load_golden
+from tests.models_on_disk import golden_path
 from tests.tiny_model import write_tiny_model
 
 
@@ -27,21 +22,15 @@ def test_a_drafter_that_does_not_fit_is_told(cli, model):
     assert status == 0 and "expected a drafter" in " ".join(out.replace("│", " ").split())
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma3"])
-def test_the_plan_without_weights_is_what_a_loaded_model_holds(name):
-    llm = load_golden(name, context=192, max_sequences=1)
-    plan = memory_plan(llm.gguf, 192, "f32")
-    assert plan.rows()[:-1] == llm.plan.rows()[:-1]
-    layout = llm.target.layout
-    assert layout.spare == MAX_ROWS
-    windows = llm.target._trunk.windows
-    pages = [layout.ring_pages if window else layout.pages for window in windows]
-    dims = llm.target._trunk.dims
-    expected = sum(
-        2 * 4 * heads * dims.head_dim * PAGE * count
-        for heads, count in zip(dims.kv_heads, pages, strict=True)
-    )
-    assert plan.kv == expected
+def test_a_plan_that_cannot_be_is_told(cli, model):
+    status, out, _ = cli("inspect", model, "--context", 10**12)
+    assert status == 0 and "no: " in out and "expected 1 to 512" in " ".join(out.split())
+
+
+def test_what_a_plain_model_has_no_place_for_does_not_run(cli, tmp_path):
+    path = write_tiny_model(tmp_path / "bare.gguf", drop=("blk.1.ffn_up.weight",))
+    status, out, _ = cli("inspect", path)
+    assert status == 0 and "no: " in out and "ffn_up" in out
 
 
 def test_pull_ends_with_the_path(cli, monkeypatch, tmp_path):

@@ -1,5 +1,6 @@
 """Exit statuses, and what stands on stderr when a command does not come to its end."""
 
+import io
 import os
 import signal
 import subprocess
@@ -16,10 +17,10 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["generate"], "no prompt: expected -p TEXT"),
         (["generate", "-p", "x", "-f", "y"], "not allowed with"),
         (["generate", "-p", "x", "--chat", "--raw"], "not allowed with"),
         (["generate", "missing.gguf", "-p", "x"], "missing.gguf"),
+        (["generate", "no-such-model", "-p", "x"], "no file 'no-such-model'"),
         (["generate", "no-such-model", "-p", "x"], "smollm2-135m, gemma3-270m"),
         (["generate", "-f", "/no/such/file"], "/no/such/file"),
         (["generate", "-f", sys.executable], "expected a text in UTF-8"),
@@ -39,10 +40,18 @@ def test_errors_are_one_line_and_status_2(cli, arguments, message):
     assert err.startswith("error: ") and err.count("\n") == 1 and message in err
 
 
-def test_no_model_names_the_pull_command(cli, monkeypatch, tmp_path):
+@pytest.mark.parametrize("name", [None, "smollm2-135m", "gemma3-270m"])
+def test_a_model_that_was_not_pulled_names_the_pull_command(cli, monkeypatch, tmp_path, name):
     monkeypatch.setenv("SPECRT_CACHE", str(tmp_path))
-    status, _, err = cli("generate", "-p", "x")
-    assert status == 2 and "python -m specrt pull smollm2-135m" in err
+    status, _, err = cli("generate", *([name] if name else []), "-p", "x")
+    assert status == 2 and f"python -m specrt pull {name or 'smollm2-135m'}" in err
+
+
+def test_a_terminal_without_a_prompt_is_told(cli, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    status, _, err = cli("generate")
+    assert status == 2 and err.startswith("error: no prompt: expected -p TEXT")
 
 
 def start(model, *arguments, **streams):
@@ -67,10 +76,11 @@ def test_ctrl_c_while_a_model_is_loaded(cli, model, monkeypatch):
     assert cli("generate", model, "-p", "x") == (130, "", "")
 
 
-def test_a_closed_pipe_is_quiet(model):
+@pytest.mark.parametrize("more", [(), ("--show-drafts",)])
+def test_a_closed_pipe_is_quiet(model, more):
     read, write = os.pipe()
     os.close(read)
-    process = start(model, "-n", "8", stdout=write)
+    process = start(model, "-n", "8", *more, stdout=write)
     os.close(write)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 141

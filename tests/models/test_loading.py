@@ -78,6 +78,7 @@ UINT, FLOAT, STRING = (
         ("llama.attention.head_count", 3, UINT, FormatError),
         ("llama.attention.head_count_kv", 0, UINT, FormatError),
         ("llama.attention.key_length", 33, UINT, SpecrtError),
+        ("llama.attention.key_length", 2**30, UINT, FormatError),
         ("llama.context_length", 2**31, UINT, FormatError),
         ("llama.expert_count", 8, UINT, UnsupportedError),
         ("llama.rope.dimension_count", 16, UINT, UnsupportedError),

@@ -1,0 +1,101 @@
+"""The memory plan is what a loaded model holds, to the byte."""
+
+import math
+
+import numpy as np
+import pytest
+
+import specrt
+from specrt import SamplingParams
+from specrt.errors import OptionError
+from specrt.gguf.reader import open_gguf
+from specrt.host import HostOps
+from specrt.memory import memory_plan
+from specrt.options import MAX_DRAFT
+from tests.models_on_disk import GOLDENS, golden_path, real_model
+from tests.tiny_model import write_tiny_model
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The bytes of every buffer that an op set really made, in order."""
+    sizes, real = [], HostOps.buffer
+
+    def buffer(ops, shape, dtype):
+        array = real(ops, shape, dtype)
+        sizes.append(array.nbytes)
+        return array
+
+    monkeypatch.setattr(HostOps, "buffer", buffer)
+    return sizes
+
+
+def kv_bytes(llm):
+    arrays = [getattr(c, n) for c in llm.target.caches for n in ("k", "v", "k_scale", "v_scale")]
+    return sum(array.nbytes for array in arrays if array is not None)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kv_type": "f32", "max_sequences": 1},
+        {"kv_type": "f16", "context": 200},
+        {"kv_type": "q8_0", "max_sequences": 7},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", GOLDENS)
+def test_a_loaded_model_holds_what_the_plan_says(name, options, made):
+    llm = specrt.load(golden_path(name), verbose=False, **options)
+    held = sum(made)
+    made.clear()
+    plan = llm.plan
+    assert sum(made) == 0
+    assert plan.kv == kv_bytes(llm) > 0
+    assert plan.buffers == held - plan.kv > 0
+    assert plan.weights == sum(tensor.nbytes for tensor in llm.gguf.tensors.values())
+    with open_gguf(golden_path(name)) as gguf:
+        assert memory_plan(gguf, **options).rows()[:-1] == plan.rows()[:-1]
+
+
+def test_all_sequences_count(tmp_path):
+    with open_gguf(write_tiny_model(tmp_path / "tiny.gguf")) as gguf:
+        one, four = (memory_plan(gguf, max_sequences=count) for count in (1, 4))
+    assert four.kv == 4 * one.kv
+    assert four.kv_per_token == one.kv_per_token == 2 * 2 * 2 * 2 * 32
+    assert four.needed - one.needed > 3 * one.kv
+    labels = dict(four.rows())
+    assert labels["KV at context 512"].endswith("in 4 sequences")
+    assert {"weights", "work buffers", "logits of sampled tokens", "headroom"} <= set(labels)
+
+
+def test_logits_are_those_that_a_step_can_reach(tmp_path, made):
+    llm = specrt.load(write_tiny_model(tmp_path / "tiny.gguf"), max_sequences=2, verbose=False)
+    made.clear()
+    llm.generate("a", SamplingParams(max_tokens=2))
+    assert sum(made) == 0
+    llm.generate("a", SamplingParams(max_tokens=2, temperature=1.0))
+    assert llm.plan.logits == 2 * (MAX_DRAFT + 1) * llm.target.vocab_size * 4 <= sum(made)
+
+
+@pytest.mark.parametrize("context", [0, -1, 513, 10**12])
+def test_an_impossible_context(tmp_path, context):
+    path = write_tiny_model(tmp_path / "tiny.gguf")
+    with open_gguf(path) as gguf, pytest.raises(OptionError, match="expected 1 to 512"):
+        memory_plan(gguf, context)
+
+
+def test_planning_holds_nothing(tmp_path):
+    """A plan for what no machine has: only counting."""
+    path = write_tiny_model(tmp_path / "tiny.gguf", context=2**20)
+    with open_gguf(path) as gguf:
+        plan = memory_plan(gguf, 2**20, "f32", 7)
+    assert plan.kv == 7 * 2**20 * math.prod((2, 2, 2, 32, 4)) > 2**32
+
+
+@pytest.mark.real_model
+@pytest.mark.parametrize("name", ["smollm2-135m", "gemma3-270m"])
+def test_real_models(name, made):
+    llm = specrt.load(real_model(name), context=512, verbose=False)
+    held = np.sum(made)
+    assert (llm.plan.kv, llm.plan.kv + llm.plan.buffers) == (kv_bytes(llm), held)
