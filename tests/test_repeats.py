@@ -115,18 +115,16 @@ def test_after_reuse_of_a_prefix_a_drafter_hears_each_new_position_once(loaded, 
 
 
 @pytest.mark.parametrize("reuses", [True, False])
-def test_only_who_can_arm_after_reuse_leaves_the_prefix_in_place(loaded, reuses):
+def test_only_who_can_arm_after_reuse_leaves_the_prefix_in_place(loaded, reuses, monkeypatch):
     llm, drafts = loaded
-    drafts.can_arm_after_prefix_reuse = reuses
+    monkeypatch.setattr(drafts, "can_arm_after_prefix_reuse", reuses, raising=False)
+    monkeypatch.setattr(drafts, "heard", lambda sequence: min(9, sequence.cursor.cache_len))
     drafts.script, drafts.kept = lambda c: [], []
-    try:
-        with llm.session() as session:
-            first = session.generate(TEXT, PARAMS)
-            turn = [*first.prompt_token_ids, 5, 6]
-            got = session.generate(turn, PARAMS, spec=drafting(4))
-    finally:
-        drafts.can_arm_after_prefix_reuse = True
-    assert got.stats.cached_tokens == (len(turn) - 2 if reuses else 0)
+    with llm.session() as session:
+        first = session.generate(TEXT, PARAMS)
+        turn = [*first.prompt_token_ids, 5, 6]
+        got = session.generate(turn, PARAMS, spec=drafting(4))
+    assert got.stats.cached_tokens == (len(turn) - 2 if reuses else 9)
     assert drafts.kept[0].start_pos == got.stats.cached_tokens
     same(got, llm.generate(turn, PARAMS))
 

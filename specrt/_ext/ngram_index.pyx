@@ -215,6 +215,14 @@ cdef class NgramIndex:
         for k in range(self.orders):
             PREFETCH(self._table(k) + (keys[k] >> self.slot_shift))
 
+    cdef void _prefetch_ids(self, const uint32_t *keys) noexcept:
+        """What the probes will compare, so that its misses overlap too."""
+        cdef Py_ssize_t follower
+        cdef int k
+        for k in range(self.orders):
+            follower = self._table(k)[keys[k] >> self.slot_shift] & self.position_mask
+            PREFETCH(self.ids + follower)
+
     cdef uint32_t *_probe(self, int n, uint32_t key, Py_ssize_t end) noexcept:
         """The entry of the n-gram that ends before ``end``, or the empty slot it would take."""
         cdef uint32_t *table = self._table(n - self.min_order)
@@ -257,6 +265,8 @@ cdef class NgramIndex:
         cdef uint32_t *slot
         cdef Py_ssize_t position = self.length - self.pending
         cdef int i, k, n
+        for i in range(self.pending + 1):
+            self._prefetch_ids(self.keys[i])
         for i in range(self.pending):
             for n in range(self.min_order, <int>min(self.max_order, position) + 1):
                 k = n - self.min_order

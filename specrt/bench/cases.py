@@ -118,8 +118,12 @@ def text(kind: str, length: int, seed: int = 1) -> np.ndarray:
         return rng.integers(0, 49152, length).astype(np.int32)
     if kind == "zipf":
         return np.minimum(rng.zipf(1.3, length), 49151).astype(np.int32)
-    base = rng.integers(0, 49152, length // 3 + 64).astype(np.int32)
-    starts = rng.integers(0, len(base) - 40, length // 5 + 1)
-    sizes = rng.integers(5, 40, len(starts))
-    pieces = [base[start : start + size] for start, size in zip(starts, sizes, strict=True)]
-    return np.concatenate(pieces)[:length]
+    ids = rng.integers(0, 49152, length + 128).astype(np.int32)
+    end = 64
+    while end < length:
+        # As much is copied in a short text as in a long one: from anywhere behind.
+        size = int(rng.integers(5, 40))
+        start = int(rng.integers(0, end - size)) if end > size else 0
+        ids[end : end + size] = ids[start : start + size]
+        end += size + int(rng.integers(1, 12))
+    return ids[:length]

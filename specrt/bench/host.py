@@ -107,8 +107,7 @@ def run(args: argparse.Namespace) -> int:
 def measure(calls: int) -> Iterator[HostTime]:
     """All of it; the sampler, whose calls take longest, a tenth as often."""
     for kind in TEXTS:
-        for length in HISTORIES:
-            yield ngram_step(kind, length, calls)
+        yield from ngram_steps(kind, calls)
     for most in (NUM_DRAFT, 64):
         yield governor_step(most, calls)
     for vocabulary in VOCABULARIES:
@@ -116,21 +115,39 @@ def measure(calls: int) -> Iterator[HostTime]:
             yield sampler_draw(case, vocabulary, max(1, calls // 10))
 
 
-def ngram_step(kind: str, length: int, calls: int) -> HostTime:
-    """Commit and propose through the Python calls; every block of steps sees fresh text."""
-    speculator, sequence = NgramSpeculator(), Sequence(0, CONTEXT)
+def ngram_steps(kind: str, calls: int) -> list[HostTime]:
+    """Propose and commit through the Python calls, at every length of history in turn.
+
+    A block of steps at a time, so that what slows the machine for a while slows all alike.
+    """
     blocks = -(-calls // BLOCK)
+    seconds: dict[int, list[float]] = {length: [] for length in HISTORIES}
+    drafted = dict.fromkeys(HISTORIES, 0)
+    steps = {length: ngram_blocks(kind, length, blocks) for length in HISTORIES}
+    for _ in range(blocks):
+        for length, measured in steps.items():
+            spent, proposed = next(measured)
+            seconds[length] += spent
+            drafted[length] += proposed
+    return [
+        HostTime("ngram", kind, n, Latency.of(all_), len(all_), drafted[n] / len(all_))
+        for n, all_ in seconds.items()
+    ]
+
+
+def ngram_blocks(kind: str, length: int, blocks: int) -> Iterator[tuple[list[float], int]]:
+    """Seconds of each step of a block, and the ids proposed in it; each block sees fresh text."""
+    speculator, sequence = NgramSpeculator(), Sequence(0, CONTEXT)
     ids = text(kind, length + blocks * BLOCK * KEPT_ROWS + 1)
     sequence.history[:length] = ids[:length]
     sequence.cursor = Cursor(num_tokens=length)
     context = DraftContext(sequence, NUM_DRAFT)
     speculator.propose([context])
-    seconds: list[float] = []
-    drafted = 0
     for block in range(blocks):
         start = length + block * BLOCK * KEPT_ROWS
         end = length + BLOCK * KEPT_ROWS
         sequence.history[length:end] = ids[start : start + BLOCK * KEPT_ROWS]
+        seconds, drafted = [], 0
         with _collector_off():
             for at in range(length, end, KEPT_ROWS):
                 tokens = sequence.history[at - 1 : at + KEPT_ROWS].tolist()
@@ -143,9 +160,7 @@ def ngram_step(kind: str, length: int, calls: int) -> HostTime:
                 drafted += len(drafts[0].tokens)
         sequence.cursor = Cursor(num_tokens=length)
         speculator.reset(sequence)
-    return HostTime(
-        "ngram", kind, length, Latency.of(seconds), len(seconds), drafted / len(seconds)
-    )
+        yield seconds, drafted
 
 
 def ngram_bounds(times: Iterable[HostTime]) -> list[Bound]:

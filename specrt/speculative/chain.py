@@ -8,7 +8,6 @@ alone goes on without it. So a fault costs one speculator in one request, and no
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from operator import index
 
 from specrt.speculative.request import Request
@@ -107,7 +106,7 @@ def _checked(draft: Draft, context: DraftContext, member: Speculator, vocab_size
         valid += 1
     if valid == len(draft.tokens):
         return draft
-    return replace(draft, tokens=draft.tokens[:valid], confidences=draft.confidences[:valid])
+    return Draft(draft.tokens[:valid], draft.confidences[:valid], draft.source)
 
 
 def _next_asked(lines: Collection[list[Speculator]]) -> Speculator:

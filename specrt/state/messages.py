@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from specrt.state.sequence import Sequence
@@ -74,9 +74,10 @@ class DraftContext:
     pmin: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """Proposed ids, at most ``num_draft``; empty means a plain step.
+
+    A tuple, since one is made in every step, in half the time that a frozen dataclass takes.
 
     Args:
         tokens: the ids d1 .. dK.

@@ -7,7 +7,7 @@ import pytest
 from specrt.bench import host
 from specrt.bench.__main__ import main
 from specrt.bench.cases import DRAWS, HISTORIES, TEXTS, text
-from specrt.bench.host import HostTime, ngram_bounds, ngram_step, sampler_draw
+from specrt.bench.host import HostTime, ngram_bounds, ngram_steps, sampler_draw
 from specrt.bench.timing import Latency, WrongResultError
 from specrt.speculative.algorithms.ngram import NgramSpeculator
 
@@ -42,7 +42,8 @@ def test_a_step_commits_three_rows_and_proposes_eight_at_a_steady_length(monkeyp
 
     monkeypatch.setattr(NgramSpeculator, "commit", noted_commit)
     monkeypatch.setattr(NgramSpeculator, "propose", noted_propose)
-    result = ngram_step("copies", 1000, 250)
+    monkeypatch.setattr(host, "HISTORIES", (1000,))
+    (result,) = ngram_steps("copies", 250)
     assert result.calls == len(commits) == 300  # whole blocks
     assert {rows for _, rows in commits} == {3}
     assert min(start for start, _ in commits) == 999

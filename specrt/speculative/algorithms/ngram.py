@@ -33,12 +33,24 @@ class NgramSpeculator:
 
     def propose(self, contexts: list[DraftContext]) -> list[Draft]:
         """One draft per context; empty where no n-gram of the least order is known."""
-        return [self._propose(context) for context in contexts]
+        drafts = []
+        for context in contexts:
+            sequence = context.sequence
+            index = sequence.drafter_states.get(self)
+            if index is None:
+                index = self._new_index(sequence)
+            index.follow(sequence.cursor.num_tokens)
+            least = self.least_order(context.pmin) if context.pmin else self.min_order
+            tokens = index.propose(context.num_draft, least)
+            drafts.append(Draft(tokens, [], self.name) if tokens else NO_DRAFT)
+        return drafts
 
     def commit(self, kept: list[Kept]) -> None:
         """Index the rows; what they leave out, the next ``propose`` reads from the history."""
         for rows in kept:
-            index = self._index(rows.sequence)
+            index = rows.sequence.drafter_states.get(self)
+            if index is None:
+                index = self._new_index(rows.sequence)
             if rows.start_pos <= len(index):
                 index.commit(rows.start_pos, rows.tokens, rows.next_token)
 
@@ -56,17 +68,7 @@ class NgramSpeculator:
         """The shortest n-gram that counts at this gate."""
         return self.min_order + round((self.max_order - self.min_order) * pmin)
 
-    def _propose(self, context: DraftContext) -> Draft:
-        sequence = context.sequence
-        index = self._index(sequence)
-        index.follow(sequence.cursor.num_tokens)
-        least = self.least_order(context.pmin) if context.pmin else self.min_order
-        tokens = index.propose(context.num_draft, least)
-        return Draft(tokens, [], self.name) if tokens else NO_DRAFT
-
-    def _index(self, sequence: Sequence) -> NgramIndex:
-        index = sequence.drafter_states.get(self)
-        if index is None:
-            index = NgramIndex(sequence.history, self.min_order, self.max_order)
-            sequence.drafter_states[self] = index
+    def _new_index(self, sequence: Sequence) -> NgramIndex:
+        index = NgramIndex(sequence.history, self.min_order, self.max_order)
+        sequence.drafter_states[self] = index
         return index
