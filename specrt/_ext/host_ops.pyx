@@ -4,6 +4,8 @@ Each op's recording function stands in host/<op>.pxi; it checks nothing that the
 specrt/host/<op>.py has checked already, fills the op's C struct and appends its phases.
 """
 
+from cpython.buffer cimport PyBUF_STRIDES, PyBuffer_Release, PyObject_GetBuffer
+
 cdef extern from "kernel.h":
     ctypedef void kernel_fn(const void *args, int part, void *scratch) noexcept nogil
     int isa_detect()
@@ -35,8 +37,13 @@ def detect_level():
 
 
 cdef void *address(array) except? NULL:
-    """Where an array's bytes start; None is NULL."""
-    return NULL if array is None else <void *><size_t>array.ctypes.data
+    """Where an array's bytes start; None is NULL. Tapes keep the arrays that they name."""
+    cdef Py_buffer view
+    if array is None:
+        return NULL
+    PyObject_GetBuffer(array, &view, PyBUF_STRIDES)
+    PyBuffer_Release(&view)
+    return view.buf
 
 
 cdef class Team:
