@@ -13,9 +13,11 @@ from specrt.errors import SpecrtError
 from specrt.options import SamplingParams, SpecOptions
 
 if TYPE_CHECKING:
-    from specrt.generate import INHERIT, Completion, Stream
+    from specrt.completion import Completion
+    from specrt.generate import INHERIT
     from specrt.llm import LLM, load
     from specrt.session import Session
+    from specrt.stream import Stream
 
 __all__ = [
     "INHERIT",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Generator as Steps
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from operator import index
@@ -14,9 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from specrt.completion import Completion, completion
 from specrt.errors import ContextError, OptionError
 from specrt.gguf.chat_template import ChatTemplate
-from specrt.gguf.detokenizer import held_back, take_text
 from specrt.gguf.tokenizer import Tokenizer
 from specrt.options import SamplingParams, SpecOptions
 from specrt.sampling import make_sampler
@@ -27,9 +26,9 @@ from specrt.speculative.runtime import Runtime
 from specrt.speculative.speculation import Speculation
 from specrt.speculative.speculator import Speculator, joined_names
 from specrt.speculative.target import Target
-from specrt.state.messages import FinishReason, TokenLogprob
 from specrt.state.sequence import Sequence as TokenSequence
-from specrt.stats import Origin, Stats
+from specrt.stats import Stats
+from specrt.stream import Pieces, Shown, Stream
 
 Message = Mapping[str, Any]
 Prompt = str | Sequence[int] | np.ndarray
@@ -43,123 +42,6 @@ class Inherit(Enum):
 
 INHERIT: Final = Inherit.INHERIT
 Spec = SpecOptions | str | None | Inherit
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """What a prompt gave.
-
-    Args:
-        text: without the stop string or end token.
-        token_ids: emitted ids, the end token included.
-        finish_reason: "stop", "length", or "abort" for a stream that was closed before its end.
-        logprobs: one per id, empty if not asked for.
-        stats: counts and times.
-        prompt_token_ids: the prompt.
-    """
-
-    text: str
-    token_ids: list[int]
-    finish_reason: FinishReason
-    logprobs: list[TokenLogprob]
-    stats: Stats
-    prompt_token_ids: list[int] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """What a step added to a stream: whole characters, and the ids that came with them.
-
-    Args:
-        text: may be empty while a character or a stop string is unfinished.
-        token_ids: ids emitted since the last piece.
-        origins: where each of them came from.
-    """
-
-    text: str
-    token_ids: list[int]
-    origins: list[Origin]
-
-    def __str__(self) -> str:
-        return self.text
-
-
-Pieces = Steps[Piece, None, None]
-
-
-class Stream:
-    """An iterator over pieces, one per step.
-
-    Closing it, leaving its ``with`` block, its end or an error in it gives the sequence back. A
-    close while a step runs, in another thread or around a signal handler, waits for nothing: the
-    step ends, its piece is given out, and then the stream is closed.
-
-    Args:
-        pieces: the steps; Python lets one thread at a time into them.
-        request: what they step.
-        release: called when no step can follow, perhaps more than once.
-
-    Attributes:
-        completion: what was generated, once the stream has ended or was closed; None before.
-    """
-
-    def __init__(self, pieces: Pieces, request: Request, release: Callable[[], None]) -> None:
-        self._pieces = pieces
-        self._request = request
-        self._closing = False
-        self.completion: Completion | None = None
-        self.release = release
-
-    @property
-    def stats(self) -> Stats:
-        """Statistics so far."""
-        return self._request.stats
-
-    def __iter__(self) -> Stream:
-        return self
-
-    def __next__(self) -> Piece:
-        try:
-            piece = next(self._pieces)
-        except BaseException as error:
-            if _never_entered(error):
-                raise OptionError(
-                    "another step of this stream is running: expected one thread at a time; use a "
-                    "stream for each"
-                ) from None
-            self.close()
-            raise
-        if self._closing:
-            self.close()
-        return piece
-
-    def close(self) -> None:
-        """End the generation here, or behind the step that runs; a second call changes nothing."""
-        self._closing = True
-        try:
-            self._pieces.close()
-        except ValueError:  # it is running: who runs it comes here next
-            return
-        if self.completion is None:
-            done = completion(self._request)
-            # Another thread that was here first may have let a next turn have the sequence.
-            self.completion = self.completion or done
-        self.release()
-
-    def __del__(self) -> None:
-        self.close()
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-def _never_entered(error: BaseException) -> bool:
-    """True if ``next`` refused a generator that is running: no frame of it was reached."""
-    traceback = error.__traceback__
-    return isinstance(error, ValueError) and traceback is not None and traceback.tb_next is None
 
 
 class Generator:
@@ -307,7 +189,7 @@ class Generator:
         """Prefill and step until the request ends; a piece per step."""
         start = time.perf_counter()
         self.runtime.prefill(request)
-        shown = _Shown()
+        shown = Shown()
         while request.sequence.cursor.finish_reason is None:
             self.runtime.step([request])
             if request.stats.time_to_first_token is None:
@@ -379,28 +261,6 @@ class Generator:
                 request.stats.time_to_first_token = request.stats.phases.total
 
 
-@dataclass(slots=True)
-class _Shown:
-    """How much of a request a stream has shown."""
-
-    bytes: int = 0
-    ids: int = 0
-
-    def piece(self, request: Request) -> Piece:
-        """What came since, in whole characters, without what may become a stop string."""
-        sequence, cursor = request.sequence, request.sequence.cursor
-        final = cursor.finish_reason is not None
-        data = bytes(sequence.text[self.bytes : cursor.text_len])
-        end = len(data) - (0 if final else held_back(data, request.boundary.stops))
-        text, taken = take_text(data, 0, end, final=final)
-        self.bytes += taken
-        first = sequence.prompt_len + self.ids
-        token_ids = sequence.history[first : cursor.num_tokens].tolist()
-        origins = request.stats.origins[self.ids : self.ids + len(token_ids)]
-        self.ids += len(token_ids)
-        return Piece(text, token_ids, origins)
-
-
 def _integers(prompt: Sequence[int] | np.ndarray) -> list[int]:
     try:
         if isinstance(prompt, bytes | bytearray):
@@ -410,19 +270,6 @@ def _integers(prompt: Sequence[int] | np.ndarray) -> list[int]:
         raise OptionError(
             f"the prompt is {type(prompt).__name__}: expected text or a list of integer ids"
         ) from None
-
-
-def completion(request: Request) -> Completion:
-    """What a request has given so far."""
-    sequence, cursor = request.sequence, request.sequence.cursor
-    return Completion(
-        text=bytes(sequence.text[: cursor.text_len]).decode(errors="replace"),
-        token_ids=sequence.history[sequence.prompt_len : cursor.num_tokens].tolist(),
-        finish_reason=cursor.finish_reason or "abort",
-        logprobs=list(request.logprobs),
-        stats=request.stats,
-        prompt_token_ids=sequence.history[: sequence.prompt_len].tolist(),
-    )
 
 
 def chat_ids(

@@ -10,19 +10,10 @@ from typing import Any, cast, overload
 
 import numpy as np
 
+from specrt.completion import Completion
 from specrt.drafters import check_drafter
 from specrt.errors import OptionError
-from specrt.generate import (
-    INHERIT,
-    Completion,
-    Generator,
-    Inherit,
-    Message,
-    Prompt,
-    Spec,
-    Stream,
-    chat_ids,
-)
+from specrt.generate import INHERIT, Generator, Inherit, Message, Prompt, Spec, chat_ids
 from specrt.gguf.chat_template import ChatTemplate
 from specrt.gguf.reader import GGUFFile, open_gguf
 from specrt.gguf.tokenizer import load_tokenizer
@@ -40,6 +31,7 @@ from specrt.settings import DRAFT_MODEL, spec_options
 from specrt.speculative.registry import Registry, default_registry
 from specrt.speculative.speculation import Speculation
 from specrt.state.messages import Declined
+from specrt.stream import Stream
 
 DEFAULT_MODEL = "smollm2-135m"
 MAX_SEQUENCES = MAX_ROWS // (MAX_DRAFT + 1)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from specrt.generate import Completion, Spec, completion
+from specrt.completion import Completion, completion
+from specrt.generate import Spec
 from specrt.llm import LLM
 from specrt.options import MAX_DRAFT, SamplingParams
 from specrt.speculative.algorithms.ngram import NgramSpeculator

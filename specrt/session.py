@@ -14,12 +14,14 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from specrt.completion import Completion
 from specrt.errors import FormatError, MismatchError, OptionError
-from specrt.generate import INHERIT, Completion, Message, Pieces, Prompt, Spec, Stream, chat_ids
+from specrt.generate import INHERIT, Message, Prompt, Spec, chat_ids
 from specrt.gguf.reader import GGUFFile
 from specrt.options import SamplingParams
 from specrt.speculative.request import Request
 from specrt.state.sequence import Sequence
+from specrt.stream import Pieces, Stream
 
 if TYPE_CHECKING:
     from specrt.llm import LLM

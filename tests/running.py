@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from specrt import SamplingParams
-from specrt.generate import Completion
+from specrt.completion import Completion
 from specrt.llm import LLM
 from specrt.lossless import fixed_request, run_to_the_end
 from specrt.speculative.speculator import Speculator

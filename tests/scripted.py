@@ -9,7 +9,7 @@ import numpy as np
 
 import specrt
 from specrt import SpecOptions
-from specrt.generate import Completion
+from specrt.completion import Completion
 from specrt.llm import LLM
 from specrt.speculative.registry import SpeculatorFactory, default_registry
 from specrt.state.messages import DraftContext

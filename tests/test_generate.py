@@ -7,8 +7,8 @@ import pytest
 
 import specrt
 from specrt import SamplingParams, SpecOptions
+from specrt.completion import completion
 from specrt.errors import ContextError, OptionError, UnsupportedError
-from specrt.generate import completion
 from specrt.lossless import MixedDrafts
 from specrt.speculative.governor import FixedPolicy
 from specrt.speculative.registry import SpeculatorFactory, default_registry

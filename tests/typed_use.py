@@ -7,7 +7,7 @@ import numpy as np
 
 import specrt
 from specrt import INHERIT, LLM, Completion, SamplingParams, Session, SpecOptions, Stream
-from specrt.generate import Piece
+from specrt.stream import Piece
 
 SHORT = SamplingParams(max_tokens=2)
 

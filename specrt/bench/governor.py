@@ -37,8 +37,9 @@ from specrt.bench.report import (
 )
 from specrt.bench.scripted import WrongSpeculator
 from specrt.bench.timing import machine, model_file
+from specrt.completion import Completion
 from specrt.errors import ContextError
-from specrt.generate import Completion, chat_ids
+from specrt.generate import chat_ids
 from specrt.llm import LLM
 from specrt.options import SamplingParams
 from specrt.speculative.registry import Registry, SpeculatorFactory, default_registry

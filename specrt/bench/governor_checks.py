@@ -14,7 +14,7 @@ from specrt.bench.prompts import Prompt
 from specrt.bench.scripted import ForcedRuntime, WrongSpeculator
 from specrt.bench.summary import merged
 from specrt.bench.timing import Spread
-from specrt.generate import Completion
+from specrt.completion import Completion
 from specrt.llm import LLM
 from specrt.options import SamplingParams, SpecOptions
 from specrt.speculative.algorithms.ngram import NgramSpeculator

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from specrt.bench.prompts import FOLLOW_UPS, Prompt
 from specrt.bench.timing import WrongResultError
-from specrt.generate import Completion, Spec
+from specrt.completion import Completion
+from specrt.generate import Spec
 from specrt.llm import LLM
 from specrt.options import SamplingParams
 from specrt.session import Session

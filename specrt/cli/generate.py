@@ -12,8 +12,8 @@ from specrt.cli.answer import STYLES, OriginSpans, for_terminal, legend, summary
 from specrt.errors import OptionError
 
 if TYPE_CHECKING:
-    from specrt.generate import Stream
     from specrt.llm import LLM
+    from specrt.stream import Stream
 
 HELP = "answer one prompt"
 

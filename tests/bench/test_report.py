@@ -9,8 +9,8 @@ from specrt.bench.prompts import Prompt, load_prompts
 from specrt.bench.report import Bound, check_writable, collect, degenerate, save, show
 from specrt.bench.summary import merged, ms_per_step, summarise, totals
 from specrt.bench.timing import Latency, Spread, WrongResultError, interleaved, machine
+from specrt.completion import Completion
 from specrt.errors import OptionError
-from specrt.generate import Completion
 from specrt.stats import Stats
 
 PROMPT = Prompt("p", "prose", ({"role": "user", "content": "x"},))

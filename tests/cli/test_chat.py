@@ -4,9 +4,9 @@ import io
 import sys
 
 from specrt.cli.chat import Chat
-from specrt.generate import Stream
 from specrt.llm import load
 from specrt.options import SamplingParams
+from specrt.stream import Stream
 
 
 def type_in(monkeypatch, *lines):

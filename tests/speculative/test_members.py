@@ -8,7 +8,7 @@ import pytest
 from toys import Head
 
 from specrt import SamplingParams, SpecOptions
-from specrt.generate import completion
+from specrt.completion import completion
 from specrt.lossless import fixed_request
 from specrt.speculative.registry import SpeculatorFactory, default_registry
 from specrt.state.messages import Draft

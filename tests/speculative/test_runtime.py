@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from specrt import SamplingParams
+from specrt.completion import completion
 from specrt.errors import ContextError
-from specrt.generate import completion
 from specrt.llm import LLM
 from specrt.lossless import MixedDrafts, fixed_request
 from specrt.speculative import runtime as runtime_module
