@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from specrt.completion import Completion, completion
-from specrt.generate import Spec
+from specrt.generate import INHERIT, Spec
 from specrt.llm import LLM
-from specrt.options import MAX_DRAFT, SamplingParams
-from specrt.speculative.algorithms.ngram import NgramSpeculator
+from specrt.mixed_drafts import SCRIPTED, MixedDrafts
+from specrt.options import MAX_DRAFT, SamplingParams, SpecOptions
 from specrt.speculative.governor import FixedPolicy
 from specrt.speculative.request import Request
 from specrt.speculative.speculator import Speculator, joined_names
-from specrt.state.messages import Draft, DraftContext, Kept
-from specrt.state.sequence import Sequence
 
 NUM_DRAFTS = (1, 3, 8, 16)
 MAX_ROUNDS = 6
-"""Seeds that a cell may take until its windows have had every outcome."""
+"""Seeds that a cell may take until it has seen all that it is to see."""
 
 PARAMS: Mapping[str, SamplingParams] = {
     "greedy": SamplingParams(logprobs=2),
@@ -34,69 +30,9 @@ PARAMS: Mapping[str, SamplingParams] = {
         logprobs=1,
     ),
 }
-
-
-class MixedDrafts:
-    """Drafts that are the true continuation for a seeded number of tokens, then another's.
-
-    So windows are rejected, accepted in part and accepted whole by turns.
-
-    Args:
-        truth: the prompt and what plain decoding made of it.
-        vocab_size: what the other one leaves open is drawn below it.
-        seed: of the numbers and the draws.
-        inner: proposes what is not the truth, None for random ids.
-    """
-
-    max_draft = MAX_DRAFT
-    default_pmin = 0.0
-
-    def __init__(
-        self, truth: list[int], vocab_size: int, seed: int, inner: Speculator | None = None
-    ) -> None:
-        self.name = inner.name if inner else "scripted"
-        self.taps = inner.taps if inner else frozenset()
-        self.can_arm_after_prefix_reuse = inner is None or inner.can_arm_after_prefix_reuse
-        self.wants_prompt = inner is None or inner.wants_prompt
-        self._truth, self._vocab_size, self._inner = truth, vocab_size, inner
-        self._random = np.random.default_rng(seed)
-
-    def propose(self, contexts: list[DraftContext]) -> list[Draft]:
-        """One draft of the whole length per context."""
-        return [
-            Draft(self._mix(context, guesses), [], self.name)
-            for context, guesses in zip(contexts, self._guesses(contexts), strict=True)
-        ]
-
-    def commit(self, kept: list[Kept]) -> None:
-        """The other one hears of it."""
-        if self._inner:
-            self._inner.commit(kept)
-
-    def reset(self, sequence: Sequence) -> None:
-        """The other one hears of it."""
-        if self._inner:
-            self._inner.reset(sequence)
-
-    def heard(self, sequence: Sequence) -> int:
-        """What the other one has heard."""
-        return self._inner.heard(sequence) if self._inner else sequence.cursor.num_tokens
-
-    def _guesses(self, contexts: list[DraftContext]) -> list[list[int]]:
-        inner = self._inner
-        if inner is None:
-            return [[] for _ in contexts]
-        asked = [replace(c, num_draft=min(c.num_draft, inner.max_draft)) for c in contexts]
-        return [draft.tokens for draft in inner.propose(asked)]
-
-    def _mix(self, context: DraftContext, guesses: list[int]) -> list[int]:
-        wanted, start = context.num_draft, context.sequence.cursor.num_tokens
-        some = int(self._random.integers(0, wanted + 1))
-        right = (0, some, wanted)[int(self._random.integers(3))]
-        noise = self._random.integers(0, self._vocab_size, wanted).tolist()
-        guesses = (guesses + noise[len(guesses) :])[:wanted]
-        truth = self._truth[start : start + right]
-        return truth + guesses[len(truth) :]
+END_ID, STOP_STRING = "end id", "stop string"
+ENDED: Mapping[str, str] = {END_ID: "sampled", STOP_STRING: "greedy"}
+"""Settings with an end in the middle of the answer, and whose answer that is."""
 
 
 @dataclass(slots=True)
@@ -108,6 +44,8 @@ class Cell:
         drafter: who drafted.
         num_draft: K, None where the governor chose.
         none, partial, whole: how many windows had m = 0, 0 < m < K and m = K.
+        num_inner: ids in their drafts that are the drafter's own.
+        unstopped: answers of a setting with an end in the middle that had none.
         difference: the first one from plain, None if there is none.
     """
 
@@ -117,12 +55,32 @@ class Cell:
     none: int = 0
     partial: int = 0
     whole: int = 0
+    num_inner: int = 0
+    unstopped: int = 0
     difference: str | None = None
 
     @property
+    def windows(self) -> int:
+        """How many were counted."""
+        return self.none + self.partial + self.whole
+
+    @property
+    def missed(self) -> list[str]:
+        """What this cell was to see and did not."""
+        missed = [f"{self.unstopped} answers without their end"] if self.unstopped else []
+        if self.num_draft is None:
+            return missed if self.windows else [*missed, "no draft was verified"]
+        if self.drafter != SCRIPTED and not self.num_inner:
+            missed.append(f"no id of {self.drafter}'s")
+        outcomes = {"m = 0": self.none, "m = K": self.whole}
+        if self.num_draft > 1:
+            outcomes["0 < m < K"] = self.partial
+        return missed + [f"no {outcome}" for outcome, count in outcomes.items() if not count]
+
+    @property
     def covered(self) -> bool:
-        """True if the windows had every outcome that there is."""
-        return bool(self.none and self.whole and (self.partial or self.num_draft == 1))
+        """True if it saw all that it was to see."""
+        return not self.missed
 
     def count(self, num_draft: int, num_accepted: int) -> None:
         """Count a window; shorter ones than K, at an end, say nothing of K."""
@@ -137,11 +95,14 @@ class Cell:
 class LosslessCheck:
     """Runs every cell of the matrix.
 
+    The drafters are scripted drafts, each speculator that ``spec`` stands for behind scripted
+    beginnings, and ``spec`` itself as a user would have it.
+
     Args:
         llm: the model.
         prompts: ids by name.
         max_tokens: of an answer.
-        spec: what the last cell of each setting uses, as a user would.
+        spec: the speculation to check.
     """
 
     llm: LLM
@@ -153,39 +114,42 @@ class LosslessCheck:
     @property
     def settings(self) -> tuple[str, ...]:
         """The rows of the matrix; a stop string needs text."""
-        return (*PARAMS, "stop string") if self.llm.tokenizer.has_text else tuple(PARAMS)
+        return (*PARAMS, END_ID, *([STOP_STRING] if self.llm.tokenizer.has_text else []))
+
+    @property
+    def drafters(self) -> dict[str, Speculator | None]:
+        """Who stands behind the mixed drafts, by name."""
+        options = self.llm.generator.spec if self.spec is INHERIT else SpecOptions.of(self.spec)
+        speculators = self.llm.speculation.resolve(options).speculators
+        return {SCRIPTED: None} | {member.name: member for member in speculators}
 
     def __len__(self) -> int:
-        return len(self.settings) * (2 * len(NUM_DRAFTS) + 1)
+        return len(self.settings) * (len(self.drafters) * len(NUM_DRAFTS) + 1)
 
     def cells(self) -> Iterator[Cell]:
         """Each cell when it is done."""
-        drafters: dict[str, Callable[[], Speculator | None]] = {
-            "scripted": lambda: None,
-            "ngram": NgramSpeculator,
-        }
         for setting in self.settings:
-            for drafter, make in drafters.items():
+            for drafter, inner in self.drafters.items():
                 for num_draft in NUM_DRAFTS:
                     cell = Cell(setting, drafter, num_draft)
-                    self._run_mixed(cell, make)
+                    self._run_mixed(cell, inner)
                     yield cell
             cell = Cell(setting, "as loaded", None)
             self._run_as_loaded(cell)
             yield cell
 
-    def _run_mixed(self, cell: Cell, make: Callable[[], Speculator | None]) -> None:
+    def _run_mixed(self, cell: Cell, inner: Speculator | None) -> None:
         vocab_size = self.llm.target.vocab_size
         for seed in range(MAX_ROUNDS):
             for prompt, ids in self.prompts.items():
+                truth = ids + self._whole(cell.setting, prompt).token_ids
+                drafts = MixedDrafts(truth, vocab_size, seed, inner)
                 params = self._params(cell.setting, prompt)
-                whole = self._whole(cell.setting, prompt)
-                truth = ids + whole.token_ids
-                drafts = MixedDrafts(truth, vocab_size, seed, make())
                 request = fixed_request(self.llm, ids, params, (drafts,), cell.num_draft)
                 got = run_to_the_end(self.llm, request, cell.count)
+                cell.num_inner += drafts.num_inner
                 self._compare(cell, prompt, got)
-            if cell.covered or cell.difference:
+            if cell.covered or cell.unstopped or cell.difference:
                 return
 
     def _run_as_loaded(self, cell: Cell) -> None:
@@ -201,20 +165,21 @@ class LosslessCheck:
             self._compare(cell, prompt, stream.completion)
 
     def _params(self, setting: str, prompt: str) -> SamplingParams:
-        if setting == "stop string":
-            text = self._whole(setting, prompt).text
-            middle = text[len(text) // 2 :][:4]
-            return replace(self._unstopped(setting), stop=(middle,) if middle else ())
-        return self._unstopped(setting)
+        """The setting's; an end of its own lies in the middle of what plain decoding gives."""
+        params, whole = self._unstopped(setting), self._whole(setting, prompt)
+        if setting == STOP_STRING:
+            return replace(params, stop=stop_string(whole.text))
+        if setting == END_ID:
+            return replace(params, stop_token_ids=(end_id(whole.token_ids),), ignore_eos=False)
+        return params
 
     def _unstopped(self, setting: str) -> SamplingParams:
-        params = PARAMS.get(setting, PARAMS["greedy"])
+        params = PARAMS[ENDED.get(setting, setting)]
         return replace(params, max_tokens=self.max_tokens, ignore_eos=True)
 
     def _whole(self, setting: str, prompt: str) -> Completion:
-        """Plain decoding, not cut by the stop string: drafts go on behind it."""
-        setting = "greedy" if setting == "stop string" else setting
-        return self._decoded(setting, prompt, self._unstopped(setting))
+        """Plain decoding, not cut by the setting's end: drafts go on behind it."""
+        return self._decoded(ENDED.get(setting, setting), prompt, self._unstopped(setting))
 
     def _decoded(self, setting: str, prompt: str, params: SamplingParams) -> Completion:
         key = (setting, prompt)
@@ -225,8 +190,32 @@ class LosslessCheck:
 
     def _compare(self, cell: Cell, prompt: str, got: Completion) -> None:
         plain = self._decoded(cell.setting, prompt, self._params(cell.setting, prompt))
+        cell.unstopped += cell.setting in ENDED and plain.finish_reason != "stop"
         if cell.difference is None and (found := difference(got, plain)) is not None:
             cell.difference = f"{prompt}: {found}"
+
+
+def stop_string(text: str) -> str | None:
+    """Up to four characters that stand in the middle of a text and nowhere before.
+
+    U+FFFD stands for bytes that are no character, so it is in no stop string.
+
+    Returns:
+        None if the text holds no character.
+    """
+    middle, found = len(text) // 2, []
+    for size in (4, 3, 2, 1):
+        for start in range(len(text) - size + 1):
+            piece = text[start : start + size]
+            if "\ufffd" not in piece and text.find(piece) == start:
+                distance = abs(start - middle)
+                found.append((distance > len(text) // 4, -size, distance, piece))
+    return min(found)[-1] if found else None
+
+
+def end_id(ids: list[int]) -> int:
+    """The id whose first place is the nearest to the middle."""
+    return min(set(ids), key=lambda token: (abs(ids.index(token) - len(ids) // 2), token))
 
 
 def fixed_request(

@@ -7,9 +7,20 @@ import pytest
 import specrt
 from specrt.__main__ import main
 from specrt.cli.verify_lossless import prompts
-from specrt.lossless import NUM_DRAFTS, LosslessCheck, difference
+from specrt.lossless import (
+    ENDED,
+    NUM_DRAFTS,
+    PARAMS,
+    Cell,
+    LosslessCheck,
+    difference,
+    end_id,
+    stop_string,
+)
 from specrt.speculative import runtime
+from specrt.speculative.registry import SpeculatorFactory, default_registry
 from specrt.state.messages import TokenLogprob
+from tests.fakes import ScriptedSpeculator
 from tests.models_on_disk import golden_path, load_golden
 from tests.tiny_model import write_tiny_model
 
@@ -19,21 +30,76 @@ def model(tmp_path_factory):
     return write_tiny_model(tmp_path_factory.mktemp("lossless") / "tiny.gguf")
 
 
+def cells_of(llm, max_tokens, spec):
+    check = LosslessCheck(llm, prompts(llm), max_tokens, spec)
+    cells = list(check.cells())
+    assert len(cells) == len(check)
+    assert [cell.difference for cell in cells] == [None] * len(cells)
+    return cells
+
+
 def test_every_cell_sees_every_outcome_and_no_difference(model):
     llm = specrt.load(model, verbose=False)
-    check = LosslessCheck(llm, prompts(llm), 40, "auto")
-    cells = list(check.cells())
-    assert len(cells) == len(check) == 4 * (2 * len(NUM_DRAFTS) + 1)
-    assert all(cell.difference is None for cell in cells)
-    assert all(cell.covered for cell in cells if cell.num_draft)
+    cells = cells_of(llm, 40, "auto")
+    assert {cell.setting for cell in cells} == {*PARAMS, *ENDED}
+    assert len(cells) == 5 * (2 * len(NUM_DRAFTS) + 1)
+    assert [str(cell) for cell in cells if cell.missed] == []
+    assert all(cell.num_inner for cell in cells if cell.drafter == "ngram")
 
 
 def test_a_file_without_text_is_checked_on_ids():
-    llm = load_golden("llama-quant")
-    check = LosslessCheck(llm, prompts(llm), 30, "ngram")
-    cells = list(check.cells())
-    assert {cell.setting for cell in cells} == {"greedy", "sampled", "penalties"}
-    assert all(cell.difference is None for cell in cells)
+    cells = cells_of(load_golden("llama-quant"), 30, "ngram")
+    assert {cell.setting for cell in cells} == {*PARAMS, "end id"}
+    assert all(cell.num_inner for cell in cells if cell.drafter == "ngram")
+
+
+def test_the_drafters_are_those_of_the_spec_type(model):
+    registry = default_registry()
+    toy = ScriptedSpeculator(lambda context: [5] * context.num_draft)
+    toy.name, toy.max_draft = "toy", 5
+    registry.register(SpeculatorFactory("toy", False, lambda *_: toy))
+    llm = specrt.load(model, registry=registry, verbose=False)
+    cells = cells_of(llm, 30, "toy,ngram")
+    assert {cell.drafter for cell in cells} == {"scripted", "toy", "ngram", "as loaded"}
+    assert all(cell.num_inner for cell in cells if cell.drafter == "toy")
+    assert {cell.drafter for cell in cells_of(llm, 4, "none")} == {"scripted", "as loaded"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("abcdefgh", "efgh"),
+        ("abc\ufffdefg\ufffd", "efg"),
+        ("aaaa\ufffdb\ufffd\ufffd\ufffd", "b"),
+        ("aaaaaaaaaaaa", "aaaa"),
+        ("\ufffd\ufffd", None),
+        ("", None),
+    ],
+)
+def test_a_stop_string_is_whole_characters_in_the_middle(text, expected):
+    assert stop_string(text) == expected
+
+
+def test_an_end_id_has_its_first_place_in_the_middle():
+    assert end_id([1, 2, 3, 4, 5, 6]) == 4
+    assert end_id([1, 2, 2, 2, 2, 1]) == 2
+
+
+def test_a_cell_tells_what_it_missed():
+    cell = Cell("greedy", "ngram", 3)
+    assert cell.missed == ["no id of ngram's", "no m = 0", "no m = K", "no 0 < m < K"]
+    for accepted in (0, 1, 3):
+        cell.count(3, accepted)
+    cell.count(2, 2)
+    assert (cell.windows, cell.missed) == (3, ["no id of ngram's"])
+    cell.num_inner = 1
+    assert cell.covered
+    assert Cell("greedy", "as loaded", None).missed == ["no draft was verified"]
+    assert Cell("end id", "as loaded", None, 1, unstopped=2).missed == [
+        "2 answers without their end"
+    ]
+    one = Cell("greedy", "scripted", 1, none=1, whole=1)
+    assert one.covered
 
 
 def test_a_runtime_that_accepts_too_much_is_caught(model, monkeypatch, capsys):
@@ -54,9 +120,19 @@ def test_a_runtime_that_accepts_too_much_is_caught(model, monkeypatch, capsys):
     assert "prose: token " in out
 
 
-def test_the_command_says_that_all_is_well(capsys):
-    assert main(["verify-lossless", str(golden_path("llama-quant")), "-n", "12"]) == 0
-    assert "lossless: " in capsys.readouterr().out
+def test_the_command_says_that_all_is_well(model, capsys):
+    assert main(["verify-lossless", str(model), "-n", "40"]) == 0
+    out = capsys.readouterr().out
+    assert "lossless: " in out and "every cell saw every outcome" in out
+
+
+def test_the_command_says_what_it_did_not_see(capsys):
+    arguments = ["-n", "6", "--spec-type", "draft-head"]
+    assert main(["verify-lossless", str(golden_path("llama-quant")), *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "lossless: " not in out and "lossless as far as seen: " in out
+    assert "of 20 cells missed an outcome" in out
+    assert "declined: draft-head: no draft head is attached" in out
 
 
 def test_difference_compares_bits():

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specrt.cli import flags
-from specrt.options import SpecOptions
 
 if TYPE_CHECKING:
     from specrt.llm import LLM
@@ -17,11 +16,12 @@ if TYPE_CHECKING:
 HELP = "check that speculation changes nothing but the speed"
 TOKENS = 48
 IDS = 40
+FERRY = "The ferry leaves at six, the ferry returns at nine, and in between the harbour sleeps."
 PROMPTS = {
-    "prose": "Describe a walk along a river in autumn, in a few sentences.",
-    "copy": "Write this again, word for word: The ferry leaves at six, the ferry returns at "
-    "nine, and between six and nine the harbour sleeps. The ferry leaves at six.",
-    "code": "Write a Python function that returns the sum of the squares of a list.",
+    "prose": ["Describe a walk along a river in autumn, in a few sentences."],
+    # Where the answer begins, what came before begins too: n-grams propose at once.
+    "copy": [f"Write this again: {FERRY}", FERRY, f"Write this again: {FERRY}"],
+    "code": ["Write a Python function that returns the sum of the squares of a list."],
 }
 
 
@@ -53,24 +53,59 @@ def run(args: argparse.Namespace) -> int:
     cells = list(
         track(check.cells(), "comparing", total=len(check), console=progress, transient=True)
     )
-    return report(cells, spec, Console())
+    return report(cells, [f"{d.name}: {d.reason}" for d in llm.declined(spec)], Console())
 
 
 def prompts(llm: LLM) -> dict[str, list[int]]:
-    """The built-in prompts' ids; seeded random ones where the file has no text."""
+    """The built-in chats' ids; seeded random ones, twice over, where the file has no text."""
     from specrt.generate import chat_ids
 
     if llm.tokenizer.has_text:
         return {
-            name: chat_ids(llm.tokenizer, llm.chat_template, [{"role": "user", "content": text}])
-            for name, text in PROMPTS.items()
+            name: chat_ids(llm.tokenizer, llm.chat_template, messages(turns))
+            for name, turns in PROMPTS.items()
         }
     random = np.random.default_rng(0)
-    return {name: random.integers(0, llm.target.vocab_size, IDS).tolist() for name in PROMPTS}
+    return {name: 2 * random.integers(0, llm.target.vocab_size, IDS).tolist() for name in PROMPTS}
 
 
-def report(cells: list[Cell], spec: SpecOptions, console: Any) -> int:
-    """Print a table and the verdict; the exit status."""
+def messages(turns: list[str]) -> list[dict[str, str]]:
+    """The user's and the assistant's by turns."""
+    return [
+        {"role": ("user", "assistant")[number % 2], "content": text}
+        for number, text in enumerate(turns)
+    ]
+
+
+def report(cells: list[Cell], declined: list[str], console: Any) -> int:
+    """Print a table, who declined, and the verdict; the exit status."""
+    console.print(_table(cells))
+    for line in declined:
+        console.print(f"declined: {line}", markup=False, highlight=False)
+    wrong = next((cell for cell in cells if cell.difference is not None), None)
+    if wrong is not None:
+        where = f"{wrong.setting}, {wrong.drafter}, K = {wrong.num_draft or 'any'}"
+        console.print(f"[bold red]differs from plain[/]: {where}", highlight=False)
+        console.print(str(wrong.difference), markup=False, highlight=False)
+        return 1
+    console.print(verdict(cells), highlight=False, soft_wrap=True)
+    return 0
+
+
+def verdict(cells: list[Cell]) -> str:
+    """What cells without a difference have shown, and how many did not see all they were to see."""
+    windows, missed = sum(cell.windows for cell in cells), [c for c in cells if not c.covered]
+    line = f"{windows} windows in {len(cells)} cells, ids, text, end and logprobs as plain"
+    if not missed:
+        return f"[green]lossless[/]: {line}; every cell saw every outcome"
+    why = "a longer answer (-n) shows more"
+    return (
+        f"[yellow]lossless as far as seen[/]: {line}; {len(missed)} of {len(cells)} cells missed "
+        f"an outcome, see above ({why})"
+    )
+
+
+def _table(cells: list[Cell]) -> Any:
     from rich.table import Table
 
     table = Table(
@@ -84,24 +119,13 @@ def report(cells: list[Cell], spec: SpecOptions, console: Any) -> int:
     table.add_column("result")
     previous = None
     for cell in cells:
-        named = cell.drafter if cell.num_draft else f"{spec.type}, as loaded"
         counts = [str(count) for count in (cell.none, cell.partial, cell.whole)]
-        verdict = "[green]same[/]" if cell.difference is None else "[bold red]differ[/]"
-        if cell.num_draft and not cell.covered:
-            verdict += " (not all outcomes seen)"
+        result = "[green]same[/]" if cell.difference is None else "[bold red]differ[/]"
+        if cell.missed:
+            result += f" [yellow]({'; '.join(cell.missed)})[/]"
         if previous not in (None, cell.setting):
             table.add_section()
         first = cell.setting if cell.setting != previous else ""
-        table.add_row(first, named, str(cell.num_draft or "any"), *counts, verdict)
+        table.add_row(first, cell.drafter, str(cell.num_draft or "any"), *counts, result)
         previous = cell.setting
-    console.print(table)
-    wrong = next((cell for cell in cells if cell.difference is not None), None)
-    if wrong is not None:
-        where = f"{wrong.setting}, {wrong.drafter}, K = {wrong.num_draft or 'any'}"
-        console.print(f"[bold red]differs from plain[/]: {where}", highlight=False)
-        console.print(str(wrong.difference), markup=False, highlight=False)
-        return 1
-    windows = sum(cell.none + cell.partial + cell.whole for cell in cells)
-    same = "ids, text, end and logprobs as plain"
-    console.print(f"[green]lossless[/]: {windows} windows in {len(cells)} cells, {same}")
-    return 0
+    return table

@@ -27,6 +27,17 @@ def golden(name: str) -> LLM:
     return load_golden(name, kv_type="f16")
 
 
+def at_level(name: str, level: str, threads: int | None = None) -> LLM:
+    return LLM(
+        open_gguf(golden_path(name)),
+        HostOps(threads, level),
+        context=512,
+        kv_type="f16",
+        spec=SpecOptions(type="none"),
+        max_sequences=2,
+    )
+
+
 def rows_of(llm: LLM, ids: list[int], sizes, prefilled: int = 0) -> np.ndarray:
     """Logits of ``ids`` behind a prefilled part, in windows of the given sizes."""
     sequence = llm.target.open_sequence()
@@ -47,18 +58,25 @@ def one_by_one(name: str) -> np.ndarray:
     return rows_of(golden(name), tokens(name), [1] * COUNT)
 
 
-@pytest.mark.parametrize("num_rows", NUM_ROWS)
+@pytest.mark.parametrize("level", available_levels())
 @pytest.mark.parametrize("name", GOLDENS)
-def test_any_number_of_rows(name, num_rows):
+def test_any_number_of_rows_any_chunk_and_two_sequences(name, level):
+    llm = at_level(name, level)
+    for num_rows in NUM_ROWS:
+        check_number_of_rows(llm, name, num_rows)
+    for chunk in (1, 7, 64, COUNT - 1):
+        check_prefill_chunk(llm, name, chunk)
+    check_two_sequences(llm, name)
+
+
+def check_number_of_rows(llm: LLM, name: str, num_rows: int) -> None:
     start = COUNT - num_rows
-    got = rows_of(golden(name), tokens(name), [num_rows], prefilled=start)
-    np.testing.assert_array_equal(got, one_by_one(name)[start:])
+    got = rows_of(llm, tokens(name), [num_rows], prefilled=start)
+    np.testing.assert_array_equal(got, one_by_one(name)[start:], f"{num_rows} rows")
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 64, COUNT - 1])
-@pytest.mark.parametrize("name", GOLDENS)
-def test_any_prefill_chunk(name, chunk):
-    llm, ids = golden(name), tokens(name)
+def check_prefill_chunk(llm: LLM, name: str, chunk: int) -> None:
+    ids = tokens(name)
     sequence = llm.target.open_sequence()
     for start in range(0, COUNT - 1, chunk):
         for _ in llm.target.prefill(sequence, ids[start : min(start + chunk, COUNT - 1)]):
@@ -66,13 +84,11 @@ def test_any_prefill_chunk(name, chunk):
     window = Window(sequence, ids[-1:], COUNT - 1)
     got = llm.target.verify([window], logits=True).logits.copy()
     llm.target.close_sequence(sequence)
-    np.testing.assert_array_equal(got, one_by_one(name)[-1:])
+    np.testing.assert_array_equal(got, one_by_one(name)[-1:], f"chunks of {chunk}")
 
 
-@pytest.mark.parametrize("name", GOLDENS)
-def test_two_sequences(name):
-    llm, ids = golden(name), tokens(name)
-    target = llm.target
+def check_two_sequences(llm: LLM, name: str) -> None:
+    ids, target = tokens(name), llm.target
     long, short = target.open_sequence(), target.open_sequence()
     for _ in target.prefill(long, ids[:200]):
         pass
@@ -92,14 +108,7 @@ def test_two_sequences(name):
 @pytest.mark.parametrize("level", available_levels())
 @pytest.mark.parametrize("name", GOLDENS)
 def test_any_threads_and_instruction_set(name, level, threads):
-    llm = LLM(
-        open_gguf(golden_path(name)),
-        HostOps(threads, level),
-        context=512,
-        kv_type="f16",
-        spec=SpecOptions(type="none"),
-        max_sequences=1,
-    )
+    llm = at_level(name, level, threads)
     got = rows_of(llm, tokens(name), [64, 3, 1, 17], prefilled=COUNT - 85)
     np.testing.assert_array_equal(got, one_by_one(name)[-85:])
 
