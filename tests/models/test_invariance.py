@@ -8,6 +8,7 @@ import pytest
 from specrt.gguf.reader import open_gguf
 from specrt.host import HostOps, available_levels
 from specrt.llm import LLM
+from specrt.ops import PAGE
 from specrt.options import SpecOptions
 from specrt.state.messages import Window
 from tests.models_on_disk import GOLDENS, golden_arrays, golden_path, load_golden
@@ -62,17 +63,25 @@ def one_by_one(name: str) -> np.ndarray:
 @pytest.mark.parametrize("name", GOLDENS)
 def test_any_number_of_rows_any_chunk_and_two_sequences(name, level):
     llm = at_level(name, level)
-    for num_rows in NUM_ROWS:
-        check_number_of_rows(llm, name, num_rows)
+    check_numbers_of_rows(llm, name)
     for chunk in (1, 7, 64, COUNT - 1):
         check_prefill_chunk(llm, name, chunk)
     check_two_sequences(llm, name)
 
 
-def check_number_of_rows(llm: LLM, name: str, num_rows: int) -> None:
-    start = COUNT - num_rows
-    got = rows_of(llm, tokens(name), [num_rows], prefilled=start)
-    np.testing.assert_array_equal(got, one_by_one(name)[start:], f"{num_rows} rows")
+def check_numbers_of_rows(llm: LLM, name: str) -> None:
+    """Windows of T rows behind one prefix, none of them kept; then shortly before a page ends."""
+    ids, target = tokens(name), llm.target
+    sequence = target.open_sequence()
+    for start, sizes in ((COUNT - 65, NUM_ROWS), (4 * PAGE - 5, range(1, 18))):
+        for _ in target.prefill(sequence, ids[sequence.cursor.cache_len : start]):
+            pass
+        for num_rows in sizes:
+            window = Window(sequence, ids[start : start + num_rows], start)
+            got = target.verify([window], logits=True).logits
+            expected = one_by_one(name)[start : start + num_rows]
+            np.testing.assert_array_equal(got, expected, f"{num_rows} rows")
+    target.close_sequence(sequence)
 
 
 def check_prefill_chunk(llm: LLM, name: str, chunk: int) -> None:
