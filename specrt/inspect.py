@@ -12,15 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from specrt.drafters import WIDTH_KEYS
 from specrt.gguf.reader import GGUFFile, StringArray, open_gguf
 
 __all__ = ["Description", "Row", "TypeShare", "describe", "inspect", "render"]
 
 Row = tuple[str, str]
 """A label and what stands beside it."""
-
-DRAFTERS = ("dflash", "eagle3", "gemma4-assistant")
-"""Architectures of files that hold only a drafter; NextN heads share their target's."""
 
 MAX_SHOWN = 120
 
@@ -169,7 +167,7 @@ def _token(tokens: Any, token_id: Any) -> str:
 
 def _draft_head(file: GGUFFile) -> str:
     architecture = file.architecture
-    if architecture in DRAFTERS:
+    if architecture in WIDTH_KEYS:  # NextN heads share their target's architecture
         found = {
             label: file.metadata.get(f"{architecture}.{key}")
             for label, key in (("block size", "block_size"), ("target layers", "target_layers"))

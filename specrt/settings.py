@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from specrt.errors import OptionError
+from specrt.ops import KVType
 from specrt.options import MAX_DRAFT, SpecOptions
 
 PREFIXES: Final = ("SPECRT_SPEC", "TS_SPEC", "TS_MTP")
 """Of environment variables; where several are set, the first wins."""
 
-KV_TYPES: Final = ("f16", "f32", "q8_0")
+KV_TYPES: Final[tuple[str, ...]] = get_args(KVType)
 DEVICES: Final = ("auto", "cpu", "reference")
 
 
@@ -28,6 +29,7 @@ class Setting:
         variables: of the environment, the first of them the strongest.
         parse: text to value.
         expected: what ``parse`` takes, for the error.
+        default: what is used where nothing is given.
         help: one line.
         metavar: stands for a value in the help.
     """
@@ -38,6 +40,7 @@ class Setting:
     variables: tuple[str, ...]
     parse: Callable[[str], Any]
     expected: str
+    default: str
     help: str
     metavar: str = "N"
 
@@ -102,40 +105,42 @@ def _variables(suffix: str) -> tuple[str, ...]:
 
 SPEC: Final = Setting(
     "spec", "--spec", ("--mtp-spec",), ("SPECRT_SPEC", "TS_SPEC", "TS_MTP_SPEC"),
-    parse_switch, "1 or 0", "speculate; --no-spec decodes plainly",
+    parse_switch, "1 or 0", "on", "speculate; --no-spec decodes plainly",
 )  # fmt: skip
 SPEC_TYPE: Final = Setting(
     "type", "--spec-type", (), _variables("_TYPE"), str, "names joined by commas",
-    "who drafts: auto, none, or names joined by commas", "NAME[,NAME]",
+    "auto", "who drafts: auto, none, or names joined by commas", "NAME[,NAME]",
 )  # fmt: skip
 SPEC_DRAFT: Final = Setting(
     "num_draft", "--spec-draft", ("--mtp-draft",), _variables("_DRAFT"),
-    _within(int, 1, MAX_DRAFT), f"an integer from 1 to {MAX_DRAFT}", "most tokens of a draft",
+    _within(int, 1, MAX_DRAFT), f"an integer from 1 to {MAX_DRAFT}",
+    "as the target prefers, else the drafter's block less 1, else 8", "most tokens of a draft",
 )  # fmt: skip
 SPEC_PMIN: Final = Setting(
     "pmin", "--spec-pmin", ("--mtp-pmin",), _variables("_PMIN"),
     _within(float, 0, 1), "a number from 0 to 1",
-    "cut a draft before the first token less likely than this", "F",
+    "each algorithm's own, 0 for n-gram", "cut a draft before the first token less likely than this",
+    "F",
 )  # fmt: skip
 DRAFT_MODEL: Final = Setting(
     "draft_model", "--draft-model", ("--spec-draft-model", "--mtp-draft-model"),
-    _variables("_DRAFT_MODEL"), str, "a path", "a drafter's file", "FILE",
+    _variables("_DRAFT_MODEL"), str, "a path", "none", "a drafter's file", "FILE",
 )  # fmt: skip
 CONTEXT: Final = Setting(
     "context", "--context", (), (), _within(int, 1, float("inf")), "an integer >= 1",
-    "positions of a sequence (default: the model's, at most 8192)",
+    "the model's, at most 8192", "positions of a sequence",
 )  # fmt: skip
 THREADS: Final = Setting(
     "threads", "--threads", (), (), _within(int, 1, 256), "an integer from 1 to 256",
-    "threads of the CPU (default: as many as the process may use)",
+    "as many as the process may use", "threads of the CPU",
 )  # fmt: skip
 KV_TYPE: Final = Setting(
     "kv_type", "--kv-type", (), (), _one_of(KV_TYPES), ", ".join(KV_TYPES),
-    "how keys and values are stored (default: f16)", "TYPE",
+    "f16", "how keys and values are stored", "TYPE",
 )  # fmt: skip
 DEVICE: Final = Setting(
     "device", "--device", (), (), _one_of(DEVICES), ", ".join(DEVICES),
-    "where to compute (default: auto)", "NAME",
+    "auto", "where to compute", "NAME",
 )  # fmt: skip
 
 SPECULATION: Final = (SPEC, SPEC_TYPE, SPEC_DRAFT, SPEC_PMIN, DRAFT_MODEL)

@@ -6,17 +6,22 @@ import pytest
 
 from specrt.errors import OptionError
 from specrt.options import SpecOptions
-from specrt.settings import MODEL, SPEC_DRAFT, SPECULATION, spec_options
+from specrt.settings import SETTINGS, SPEC, SPEC_DRAFT, SPECULATION, spec_options
 
 DOCS = Path(__file__).parents[1] / "docs" / "settings.md"
 
 
-def test_the_documentation_names_every_spelling():
-    lines = DOCS.read_text().splitlines()
-    for setting in (*SPECULATION, *MODEL):
-        (line,) = [line for line in lines if line.startswith(f"| `{setting.flag}`")]
-        for name in (*setting.aliases, *setting.variables):
-            assert f"`{name}`" in line
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_the_documentation_is_the_table(setting):
+    flags, takes = (setting.flag,), setting.expected
+    if setting is SPEC:
+        flags, takes = ("--spec", "--no-spec"), f"nothing (a variable: {setting.expected})"
+    names = [
+        ", ".join(f"`{name}`" for name in some) or "-"
+        for some in (flags, setting.aliases, setting.variables)
+    ]
+    row = " | ".join((*names, takes, setting.default, setting.help))
+    assert f"| {row} |" in DOCS.read_text().splitlines()
 
 
 @pytest.fixture(autouse=True)

@@ -34,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
     llm = flags.load_model(args, max_sequences=2)  # one more while a session is replaced
     chat = Chat(llm, params, flags.system_messages(args), flags.template_variables(args))
     if llm.chat_template.is_raw:
+        flags.check_template(args, f"{llm.path} has none")
         tell("this file has no chat template: the model gets the bare text of the turns")
     if sys.stdin.isatty():
         with suppress(ImportError):
@@ -94,6 +95,8 @@ class Chat:
                 tell(COMMANDS)
             elif line:
                 self._answer(line)
+        except BrokenPipeError:
+            raise  # nobody reads the answers any more
         except (SpecrtError, OSError) as error:
             tell(f"error: {error}")
         except KeyboardInterrupt:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,8 +20,31 @@ if TYPE_CHECKING:
 class Parser(argparse.ArgumentParser):
     """Raises what argparse would print and exit with."""
 
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """A switch's older spelling takes the 0 or 1 behind it, and nothing else."""
+        given = sys.argv[1:] if args is None else list(args)
+        return super().parse_known_args(_with_switch_values(given), namespace)
+
     def error(self, message: str) -> NoReturn:
         raise OptionError(f"{message}; see `{self.prog} --help`")
+
+
+def _with_switch_values(arguments: list[str]) -> list[str]:
+    """``--mtp-spec 0`` and ``--mtp-spec`` as ``--mtp-spec=0`` and ``--mtp-spec=1``.
+
+    argparse would take whatever follows for the value, a model's path too.
+    """
+    done: list[str] = []
+    waiting = list(arguments)
+    while waiting and waiting[0] != "--":
+        argument = waiting.pop(0)
+        if argument in SPEC.aliases:
+            value = waiting.pop(0) if waiting[:1] in (["0"], ["1"]) else "1"
+            argument = f"{argument}={value}"
+        done.append(argument)
+    return done + waiting
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -50,25 +73,27 @@ def add_settings(parser: argparse.ArgumentParser, title: str, settings: Iterable
             continue
         parse = _parser_of(setting)
         group.add_argument(
-            setting.flag, dest=setting.name, type=parse, metavar=setting.metavar, help=setting.help
+            setting.flag,
+            dest=setting.name,
+            type=parse,
+            metavar=setting.metavar,
+            help=_help_of(setting),
         )
         for alias in setting.aliases:
             group.add_argument(alias, dest=setting.name, type=parse, help=argparse.SUPPRESS)
 
 
 def _add_switch(group: Any, setting: Setting) -> None:
-    """The switch, whose older spelling stands alone or takes 0 or 1."""
+    """The switch, whose older spelling takes 0 or 1 (``Parser`` adds it where it stands alone)."""
     action = argparse.BooleanOptionalAction
-    group.add_argument(setting.flag, dest=setting.name, action=action, help=setting.help)
+    group.add_argument(setting.flag, dest=setting.name, action=action, help=_help_of(setting))
     for alias in setting.aliases:
-        group.add_argument(
-            alias,
-            dest=setting.name,
-            nargs="?",
-            const=True,
-            type=_parser_of(setting),
-            help=argparse.SUPPRESS,
-        )
+        parse = _parser_of(setting)
+        group.add_argument(alias, dest=setting.name, type=parse, help=argparse.SUPPRESS)
+
+
+def _help_of(setting: Setting) -> str:
+    return f"{setting.help} (default: {setting.default})"
 
 
 def _parser_of(setting: Setting) -> Callable[[str], Any]:
@@ -128,6 +153,22 @@ def add_chat(parser: argparse.ArgumentParser) -> None:
 def template_variables(args: argparse.Namespace) -> dict[str, Any]:
     """What ``--think`` sets; nothing if it was not given, so that the template decides."""
     return {} if args.think is None else {"enable_thinking": args.think}
+
+
+def check_template(args: argparse.Namespace, lacks: str | None) -> None:
+    """Check that nothing that needs a chat template was asked for where there is none.
+
+    Args:
+        lacks: why there is none, None if there is one.
+
+    Raises:
+        OptionError: something was.
+    """
+    asked = getattr(args, "chat", False) or args.system or args.think is not None
+    if lacks is not None and asked:
+        raise OptionError(
+            f"--chat, --system and --think need a chat template, and {lacks}: leave them out"
+        )
 
 
 def system_messages(args: argparse.Namespace) -> list[dict[str, str]]:

@@ -92,9 +92,7 @@ def _ids(llm: LLM, prompt: str, args: argparse.Namespace) -> list[int]:
 
     bare = llm.chat_template.is_raw
     if bare or args.chat is False:
-        if args.chat or args.system:
-            why = f"{llm.path} has none" if bare else "--raw goes without it"
-            raise OptionError(f"--chat and --system need a chat template, and {why}: leave one out")
+        flags.check_template(args, f"{llm.path} has none" if bare else "--raw goes without it")
         return llm.tokenizer.encode(prompt)
     messages = [*flags.system_messages(args), {"role": "user", "content": prompt}]
     variables = flags.template_variables(args)

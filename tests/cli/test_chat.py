@@ -3,6 +3,8 @@
 import io
 import sys
 
+import pytest
+
 from specrt.cli.chat import Chat
 from specrt.llm import load
 from specrt.options import SamplingParams
@@ -26,6 +28,13 @@ def test_a_file_without_a_template_says_so(cli, bare_model, monkeypatch):
     type_in(monkeypatch, "one")
     status, _, err = cli("chat", bare_model, "-n", 4)
     assert status == 0 and "no chat template" in err
+
+
+@pytest.mark.parametrize("flag", [["--system", "x"], ["--think"], ["--no-think"]])
+def test_what_needs_a_template_says_so(cli, bare_model, monkeypatch, flag):
+    type_in(monkeypatch, "one")
+    status, out, err = cli("chat", bare_model, "-n", 4, *flag)
+    assert (status, out) == (2, "") and "need a chat template" in err
 
 
 def test_it_goes_on_after_an_error(cli, model, monkeypatch):

@@ -23,9 +23,19 @@ def test_older_spellings():
     assert (options.type, options.num_draft, options.pmin) == ("auto", 4, 0.5)
     assert spec_of("--mtp-spec", "0").type == "none"
     assert spec_of("--mtp-spec", "1").type == "auto"
+    assert spec_of("--mtp-spec=0").type == "none"
+    assert spec_of("--spec-type", "none", "--mtp-spec").type == "none"
     for flag in ("--draft-model", "--spec-draft-model", "--mtp-draft-model"):
         args = parser().parse_args(["verify-lossless", flag, "d.gguf"])
         assert args.draft_model == "d.gguf"
+
+
+@pytest.mark.parametrize("before", [["--mtp-spec"], ["--mtp-spec", "1"], ["--mtp-spec=1"]])
+def test_the_older_switch_leaves_the_model_alone(before):
+    args = parser().parse_args(["generate", *before, "m.gguf", "-p", "x"])
+    assert (args.model, args.spec) == ("m.gguf", True)
+    args = parser().parse_args(["generate", "-p", "x", *before, "--", "1"])
+    assert (args.model, args.spec) == ("1", True)
 
 
 def test_flags_win_over_the_environment(monkeypatch):
@@ -79,10 +89,11 @@ def test_a_run_takes_them(cli, model, arguments):
         (["--spec-pmin", "2"], "expected a number from 0 to 1"),
         (["--spec-type", "medusa"], "spec type 'medusa'"),
         (["--temperature", "-1"], "temperature = -1.0: expected"),
-        (["--kv-type", "f8"], "expected f16, f32, q8_0"),
+        (["--kv-type", "f8"], "expected f32, f16, q8_0"),
         (["--context", "513"], "context = 513"),
         (["--draft-model", "MODEL"], "expected a drafter"),
         (["--draft-model", "missing.gguf"], "missing.gguf"),
+        (["--mtp-spec=2"], "argument --mtp-spec: got '2', expected 1 or 0"),
         (["--frobnicate"], "unrecognized arguments: --frobnicate"),
         (["--spec-d", "3"], "ambiguous option: --spec-d"),
     ],

@@ -46,14 +46,15 @@ def test_the_template_is_used_unless_raw(cli, model, bare_model):
     assert len({runs[name] for name in ("chat", "raw", "system", "no think")}) == 4
 
 
-@pytest.mark.parametrize("flag", [["--chat"], ["--system", "x"]])
+@pytest.mark.parametrize("flag", [["--chat"], ["--system", "x"], ["--think"], ["--no-think"]])
 def test_what_needs_a_template_says_so(cli, bare_model, flag):
     status, _, err = cli("generate", bare_model, "-p", "x", *flag)
     assert status == 2 and "need a chat template" in err and "bare.gguf has none" in err
 
 
-def test_raw_takes_no_system_message(cli, model):
-    status, _, err = cli("generate", model, "-p", "x", "--raw", "--system", "y")
+@pytest.mark.parametrize("flag", [["--system", "y"], ["--think"], ["--no-think"]])
+def test_raw_takes_nothing_for_the_template(cli, model, flag):
+    status, _, err = cli("generate", model, "-p", "x", "--raw", *flag)
     assert status == 2 and "--raw goes without" in err
 
 

@@ -85,3 +85,15 @@ def test_a_closed_pipe_is_quiet(model, more):
     _, err = process.communicate(timeout=30)
     assert process.returncode == 141
     assert b"Traceback" not in err and b"Exception" not in err
+
+
+def test_a_chat_that_nobody_reads_ends(model):
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "specrt", "chat", model, "-n", "4", "--ignore-eos"]
+    streams = {"stdin": subprocess.PIPE, "stdout": write, "stderr": subprocess.PIPE}
+    process = popen(command, cwd=ROOT, **streams)
+    os.close(write)
+    _, err = process.communicate(b"one\ntwo\n", timeout=30)
+    assert process.returncode == 141
+    assert b"error" not in err and b"Traceback" not in err and b"Exception" not in err
