@@ -266,6 +266,8 @@ def difference(got: Completion, plain: Completion) -> str | None:
     for place, (token, expected) in enumerate(zip(got.token_ids, plain.token_ids, strict=False)):
         if token != expected:
             return f"token {place} is {token}, plain {expected}"
+    if len(got.token_ids) != len(plain.token_ids):
+        return f"{len(got.token_ids)} tokens, plain {len(plain.token_ids)}"
     for name in ("emitted", "finish_reason", "text", "logprobs"):
         mine, theirs = (_bits(side, name) for side in (got, plain))
         if mine != theirs:

@@ -119,8 +119,8 @@ SPEC_DRAFT: Final = Setting(
 SPEC_PMIN: Final = Setting(
     "pmin", "--spec-pmin", ("--mtp-pmin",), _variables("_PMIN"),
     _within(float, 0, 1), "a number from 0 to 1",
-    "each algorithm's own, 0 for n-gram", "cut a draft before the first token less likely than this",
-    "F",
+    "each algorithm's own, 0 for n-gram",
+    "cut a draft before the first token less likely than this", "F",
 )  # fmt: skip
 DRAFT_MODEL: Final = Setting(
     "draft_model", "--draft-model", ("--spec-draft-model", "--mtp-draft-model"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from specrt.cli import flags
 from specrt.llm import LLM
+from specrt.options import SpecOptions
 from specrt.speculative.registry import Registry
 
 
@@ -38,14 +39,24 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """What ``load_model`` reads, and what is generated."""
+    """The model, and how to load it."""
     parser.add_argument("--model", metavar="FILE", help="a GGUF file, or a name that was pulled")
     flags.add_load(parser)
-    flags.add_speculation(parser)
+
+
+def add_answers(parser: argparse.ArgumentParser) -> None:
+    """What is generated."""
     parser.add_argument("--prompts", type=names, metavar="ID[,ID]", help="only these")
     parser.add_argument("--tokens", type=positive, metavar="N", help="of an answer, at most")
 
 
-def load_model(args: argparse.Namespace, registry: Registry | None = None) -> LLM:
-    """The model, with room for a plain and a speculative sequence beside each other."""
-    return flags.load_model(args, max_sequences=2, registry=registry, verbose=False)
+def load_model(
+    args: argparse.Namespace, registry: Registry | None = None, spec: SpecOptions | None = None
+) -> LLM:
+    """The model, with room for a plain and a speculative sequence beside each other.
+
+    Args:
+        registry: in place of specrt's own.
+        spec: in place of the speculation flags.
+    """
+    return flags.load_model(args, spec=spec, max_sequences=2, registry=registry, verbose=False)

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 
-from specrt.bench.arguments import add_json, add_model, load_model, positive
+from specrt.bench.arguments import add_answers, add_json, add_model, load_model, positive
 from specrt.bench.costs import row_seconds
 from specrt.bench.pairs import Pair, pairs
 from specrt.bench.prompts import Prompt, load_prompts
 from specrt.bench.report import check_writable, collect, save
 from specrt.bench.summary import show_results, summarise, totals
 from specrt.bench.timing import machine, model_file, peak_memory
+from specrt.cli import flags
 from specrt.generate import INHERIT
 from specrt.llm import LLM
 from specrt.options import SamplingParams
@@ -24,6 +25,8 @@ WARM_TOKENS = 1023  # a prefill of every chunk size from 512 down to 1
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The flags of this benchmark."""
     add_model(parser)
+    flags.add_speculation(parser)
+    add_answers(parser)
     add_json(parser)
     parser.add_argument("--pairs", type=positive, default=4, metavar="N", help="of each prompt")
     parser.add_argument(

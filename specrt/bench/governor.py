@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from specrt.bench.arguments import add_json, add_model, load_model, positive
+from specrt.bench.arguments import add_answers, add_json, add_model, load_model, positive
 from specrt.bench.governor_checks import (
     COPIED_TOKENS,
     PROSE_TOKENS,
@@ -37,24 +37,30 @@ from specrt.bench.report import (
 )
 from specrt.bench.scripted import WrongSpeculator
 from specrt.bench.timing import machine, model_file
+from specrt.cli import flags
 from specrt.completion import Completion
 from specrt.errors import ContextError
 from specrt.generate import chat_ids
 from specrt.llm import LLM
-from specrt.options import SamplingParams
+from specrt.options import SamplingParams, SpecOptions
+from specrt.settings import SPEC_DRAFT
 from specrt.speculative.registry import Registry, SpeculatorFactory, default_registry
 
 T = TypeVar("T")
 
 END_TO_END = ("prose-why", "fact-table", "copy-text", "code-class")
 """The prompts of the bounds that need whole answers."""
+CAPS = (8, 16)
+"""The most tokens of a draft in replay, where no flag says."""
 COPIED = "copy-text"
 """The prompt whose text is copied where prose turns to copying."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of this benchmark."""
+    """The flags of this benchmark; it names the speculators itself."""
     add_model(parser)
+    add_answers(parser)
+    flags.add_settings(parser, "speculation", [SPEC_DRAFT])
     add_json(parser)
     parser.add_argument("--pairs", type=positive, default=8, metavar="N", help="of each prompt")
     parser.add_argument(
@@ -73,7 +79,8 @@ def run(args: argparse.Namespace) -> int:
     check_writable(args.json)
     prompts = load_prompts(args.prompts)
     wrong = WrongSpeculator()
-    llm = load_model(args, registry_with(wrong))
+    num_draft = args.num_draft or SPEC_DRAFT.from_environment()
+    llm = load_model(args, registry_with(wrong), SpecOptions(num_draft=num_draft))
     found, complete = collect(measure(llm, wrong, prompts, args))
     for kind, show_kind in SHOWN.items():
         if _of(found, kind):
@@ -111,12 +118,15 @@ def measure(
     """The cost curve, then replay, the always wrong drafter, n-gram, and the turn to copying."""
     params = SamplingParams(max_tokens=args.tokens, ignore_eos=True)
     source = copied_prompt(llm)
-    curve, costs = measure_curve(llm, args.tokens // 2 + 128, args.rounds)
+    most_draft = llm.generator.spec.num_draft
+    caps = CAPS if most_draft is None else (most_draft,)
+    curve, costs = measure_curve(llm, max(caps) + 1, args.tokens // 2 + 128, args.rounds)
     yield curve
     answers: dict[str, Completion] = {}
     for prompt in prompts:
         answers[prompt.id] = plain_answer(llm, prompt, params)
-        yield replayed(prompt, answers[prompt.id], costs)
+        for cap in caps:
+            yield replayed(prompt, answers[prompt.id], costs, cap)
     whole = [prompt for prompt in prompts if prompt.id in END_TO_END] or prompts[:4]
     for prompt in whole:
         yield adversarial(llm, wrong, prompt, answers[prompt.id], params, args.pairs)
@@ -146,8 +156,11 @@ def copied_prompt(llm: LLM) -> list[int]:
 def bounds_of(found: list[object]) -> list[Bound]:
     """The worst prompt of each bound that was measured."""
     bounds = []
-    if shares := [one.share for one in _of(found, Replayed)]:
-        bounds.append(Bound("replay: of the best fixed K, least prompt", min(shares), 0.95))
+    replays = _of(found, Replayed)
+    for cap in dict.fromkeys(one.most_draft for one in replays):
+        shares = [one.share for one in replays if one.most_draft == cap]
+        name = f"replay, K <= {cap}: of the best fixed K, least prompt"
+        bounds.append(Bound(name, min(shares), 0.95))
     if ratios := [one.ratio.median for one in _of(found, Adversarial)]:
         bounds.append(Bound("always wrong drafter: of plain, least prompt", min(ratios), 0.98))
     if shares := [one.share.median for one in _of(found, Predicted)]:
@@ -175,12 +188,22 @@ def show_replayed(results: list[Replayed]) -> None:
     """The governor beside the best fixed K."""
     show(
         "n-gram in replay over the measured costs",
-        ("prompt", "tokens", "places with a hit", "best K", "its ms", "governor ms", "share"),
+        (
+            "prompt",
+            "tokens",
+            "places with a hit",
+            "K <=",
+            "best K",
+            "its ms",
+            "governor ms",
+            "share",
+        ),
         [
             (
                 one.prompt,
                 str(one.tokens),
                 f"{one.hits:.0%}",
+                str(one.most_draft),
                 str(one.best_num_draft),
                 number(one.best_ms, 0),
                 number(one.adaptive_ms, 0),

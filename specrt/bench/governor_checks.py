@@ -21,15 +21,14 @@ from specrt.speculative.algorithms.ngram import NgramSpeculator
 from specrt.speculative.governor import Governor
 from specrt.speculative.simulator import Costs, best_fixed, record, replay
 
-MOST_DRAFT = 16
-MOST_ROWS = MOST_DRAFT + 1
+MOST_ROWS = 17
 PROSE_TOKENS = 256
 COPIED_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Milliseconds of a verify of 1 .. 17 rows behind ``cached`` tokens."""
+    """Milliseconds of a verify of 1, 2 .. rows behind ``cached`` tokens."""
 
     cached: int
     milliseconds: list[float]
@@ -41,13 +40,15 @@ class Replayed:
 
     Args:
         hits: share of the places where n-gram proposes.
-        best_num_draft: the fixed K in 0 .. 16 that is fastest.
+        most_draft: the largest K that either may take.
+        best_num_draft: the fixed K from 0 on that is fastest.
         share: its time over the governor's.
     """
 
     prompt: str
     tokens: int
     hits: float
+    most_draft: int
     best_num_draft: int
     best_ms: float
     adaptive_ms: float
@@ -100,9 +101,9 @@ class Reaction:
     tokens: int
 
 
-def measure_curve(llm: LLM, cached: int, rounds: int) -> tuple[Curve, Costs]:
-    """What rows cost, as shown and as replayed."""
-    seconds = row_seconds(llm, MOST_ROWS, cached, rounds)
+def measure_curve(llm: LLM, most: int, cached: int, rounds: int) -> tuple[Curve, Costs]:
+    """What 1 .. ``most`` rows cost, as shown and as replayed."""
+    seconds = row_seconds(llm, most, cached, rounds)
     return Curve(cached, (seconds * 1e3).tolist()), replay_costs(seconds)
 
 
@@ -113,16 +114,17 @@ def plain_answer(llm: LLM, prompt: Prompt, params: SamplingParams) -> Completion
         return run(session, prompt.messages[-1]["content"], params, "none").completion
 
 
-def replayed(prompt: Prompt, answer: Completion, costs: Costs) -> Replayed:
+def replayed(prompt: Prompt, answer: Completion, costs: Costs, most_draft: int) -> Replayed:
     """The governor against every fixed K."""
     prompt_ids = answer.prompt_token_ids
     trace = record(prompt_ids + answer.token_ids, len(prompt_ids), NgramSpeculator)
-    best, fixed = best_fixed(trace, costs, MOST_DRAFT)
-    adaptive = replay(trace, Governor().policy(), costs, MOST_DRAFT).seconds
+    best, fixed = best_fixed(trace, costs, most_draft)
+    adaptive = replay(trace, Governor().policy(), costs, most_draft).seconds
     return Replayed(
         prompt=prompt.id,
         tokens=len(answer.token_ids),
         hits=float((trace.proposed > 0).mean()),
+        most_draft=most_draft,
         best_num_draft=best,
         best_ms=fixed * 1e3,
         adaptive_ms=adaptive * 1e3,
@@ -151,9 +153,10 @@ def predicted(
 ) -> Predicted:
     """Interleaved pairs between two measurements of what rows cost in the middle of the text."""
     middle = len(answer.prompt_token_ids) + len(answer.token_ids) // 2
-    before = row_seconds(llm, MOST_ROWS, middle, rounds)
+    most = max(MOST_ROWS, llm.speculation.resolve(_spec(llm, "ngram")).num_draft + 1)
+    before = row_seconds(llm, most, middle, rounds)
     measured = list(pairs(llm, prompt, params, _spec(llm, "ngram"), rounds))
-    after = row_seconds(llm, MOST_ROWS, middle, rounds)
+    after = row_seconds(llm, most, middle, rounds)
     costs = replay_costs((before + after) / 2).verify
     stats = merged([pair.spec.completion.stats for pair in measured])
     seconds = [_step_seconds(pair, costs) for pair in measured]

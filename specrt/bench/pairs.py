@@ -12,6 +12,7 @@ from specrt.bench.timing import WrongResultError
 from specrt.completion import Completion
 from specrt.generate import Spec
 from specrt.llm import LLM
+from specrt.lossless import difference
 from specrt.options import SamplingParams
 from specrt.session import Session
 
@@ -93,27 +94,15 @@ def check_equal(pair: Pair) -> None:
     """The law, before any time is told.
 
     Raises:
-        WrongResultError: ids, text or finish reason differ.
+        WrongResultError: something but the speed differs.
     """
-    plain, spec = pair.plain.completion, pair.spec.completion
-    for name in ("token_ids", "text", "finish_reason"):
-        got, expected = getattr(spec, name), getattr(plain, name)
-        if got != expected:
-            where = f"{pair.prompt.id}, turn {pair.turn}"
-            raise WrongResultError(f"{where}: speculation changed {name}: {_where(got, expected)}")
+    found = difference(pair.spec.completion, pair.plain.completion)
+    if found is not None:
+        where = f"{pair.prompt.id}, turn {pair.turn}"
+        raise WrongResultError(f"{where}: speculation changed the answer: {found}")
 
 
 def _says(prompt: Prompt, turn: int) -> str:
     if turn == 1:
         return prompt.messages[-1]["content"]
     return FOLLOW_UPS[(turn - 2) % len(FOLLOW_UPS)]
-
-
-def _where(got: str | list[int], expected: str | list[int]) -> str:
-    """The first difference."""
-    if isinstance(got, str) and len(got) < 8:
-        return f"got {got!r}, plain {expected!r}"
-    at = next((i for i, (a, b) in enumerate(zip(got, expected, strict=False)) if a != b), None)
-    if at is None:
-        return f"got {len(got)} of them, plain {len(expected)}"
-    return f"at {at} got {got[at]!r}, plain {expected[at]!r}"

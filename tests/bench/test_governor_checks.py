@@ -123,12 +123,18 @@ def test_a_reaction_counts_from_the_first_hit(llm, answer, monkeypatch):
 
 def test_bounds_take_the_worst_prompt():
     found = [
-        Replayed("a", 1, 0.5, 3, 1.0, 1.0, 0.99),
-        Replayed("b", 1, 0.5, 3, 1.0, 1.0, 0.94),
+        Replayed("a", 1, 0.5, 8, 3, 1.0, 1.0, 0.99),
+        Replayed("a", 1, 0.5, 16, 3, 1.0, 1.0, 0.96),
+        Replayed("b", 1, 0.5, 8, 3, 1.0, 1.0, 0.94),
+        Replayed("b", 1, 0.5, 16, 3, 1.0, 1.0, 0.97),
         Reaction("a", 1, 2, 10),
         Reaction("b", 1, 2, 64),
     ]
-    assert [(b.figure, b.holds) for b in bounds_of(found)] == [(0.94, False), (64, True)]
+    assert [(b.figure, b.holds) for b in bounds_of(found)] == [
+        (0.94, False),
+        (0.96, True),
+        (64, True),
+    ]
     assert bounds_of([]) == []
 
 
@@ -136,6 +142,25 @@ def test_a_context_that_is_too_small_is_told_before_the_work(path, monkeypatch, 
     monkeypatch.delattr(governor, "measure_curve")
     assert main(["governor", "--model", str(path)]) == 2
     assert "pass a larger --context" in capsys.readouterr().err
+
+
+def test_the_longest_draft_can_be_said(path, tmp_path, monkeypatch):
+    monkeypatch.setattr(governor, "COPIED", "fact-primes")
+    file = tmp_path / "governor.json"
+    arguments = ["--tokens", "16", "--pairs", "1", "--rounds", "1", "--prompts", "fact-primes"]
+    arguments += ["--spec-draft", "3", "--json", str(file)]
+    assert main(["governor", "--model", str(path), *arguments]) == 0
+    saved = json.loads(file.read_text())
+    assert [one["most_draft"] for one in saved["replayed"]] == [3]
+    assert len(saved["curve"][0]["milliseconds"]) == 4
+    for one in saved["adversarial"] + saved["predicted"]:
+        assert max(int(num_draft) for num_draft in one["num_draft_counts"]) <= 3
+
+
+@pytest.mark.parametrize("flag", [["--spec-type", "ngram"], ["--no-spec"], ["--spec-pmin", "0"]])
+def test_it_takes_no_flag_that_it_would_not_heed(path, capsys, flag):
+    assert main(["governor", "--model", str(path), *flag]) == 2
+    assert "unrecognized arguments" in capsys.readouterr().err
 
 
 def test_the_command(path, tmp_path, monkeypatch, capsys):
@@ -146,7 +171,7 @@ def test_the_command(path, tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "always wrong" in printed and "Bounds" in printed
     saved = json.loads(file.read_text())
-    assert saved["complete"] and len(saved["bounds"]) == 4
+    assert saved["complete"] and len(saved["bounds"]) == 5
     assert len(saved["curve"][0]["milliseconds"]) == 17
-    assert saved["replayed"][0]["tokens"] == 16
+    assert [(one["tokens"], one["most_draft"]) for one in saved["replayed"]] == [(16, 8), (16, 16)]
     assert str(tmp_path) not in file.read_text()

@@ -100,10 +100,10 @@ def test_turns_and_prompts_are_told_apart():
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (run_of([1, 2, 4], 1), "at 2 got 4, plain 3"),
-        (run_of([1, 2], 1), "got 2 of them, plain 3"),
-        (run_of([1, 2, 3], 1, text="u"), "text: got 'u', plain 't'"),
-        (run_of([1, 2, 3], 1, reason="stop"), "finish_reason: got 'stop', plain 'length'"),
+        (run_of([1, 2, 4], 1), "token 2 is 4, plain 3"),
+        (run_of([1, 2], 1), "2 tokens, plain 3"),
+        (run_of([1, 2, 3], 1, text="u"), "text 'u', plain 't'"),
+        (run_of([1, 2, 3], 1, reason="stop"), "finish_reason 'stop', plain 'length'"),
     ],
 )
 def test_an_answer_that_speculation_changed_has_no_time(other, message):
