@@ -1,20 +1,14 @@
-"""The governor's upkeep a step: num_draft + observe through the Python calls."""
+"""The governor's upkeep a step, as ``python -m specrt.bench host`` has it."""
 
 import pytest
 
-from specrt.speculative.governor import Governor
+from specrt.bench.host import NUM_DRAFT, governor_calls
+from specrt.options import MAX_DRAFT
 
 ROUNDS = 20_000
 
 
-@pytest.mark.parametrize("max_draft", [8, 64])
-def test_step(benchmark, max_draft):
-    policy = Governor().policy()
-    steps = iter(range(ROUNDS))
-
-    def step():
-        num_draft = policy.num_draft(max_draft)
-        matched = num_draft // 2 if next(steps) % 7 == 0 else num_draft
-        policy.observe(num_draft, matched, 1e-6, 0.01 + 0.001 * num_draft, 1e-6)
-
-    benchmark.pedantic(step, rounds=ROUNDS)
+@pytest.mark.parametrize("most", [NUM_DRAFT, MAX_DRAFT])
+def test_step(benchmark, most):
+    steps = governor_calls(most, ROUNDS)
+    benchmark.pedantic(lambda step: step(), setup=lambda: ((next(steps),), {}), rounds=ROUNDS)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from time import perf_counter_ns
+from typing import TypeVar
 
 import numpy as np
 
@@ -30,8 +32,10 @@ from specrt.reference.sampling import sample
 from specrt.sampling import make_sampler
 from specrt.speculative.algorithms.ngram import NgramSpeculator
 from specrt.speculative.governor import Governor
-from specrt.state.messages import DraftContext, Kept
+from specrt.state.messages import Draft, DraftContext, Kept
 from specrt.state.sequence import Cursor, Sequence
+
+R = TypeVar("R")
 
 KEPT_ROWS = 3
 NUM_DRAFT = 8
@@ -70,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print and save.
 
     Raises:
-        WrongResultError: a draw is not the reference's.
+        WrongResultError: a proposal is not a plain search's, or a draw not the reference's.
     """
     check_writable(args.json)
     times, complete = collect(measure(args.calls))
@@ -119,48 +123,82 @@ def ngram_steps(kind: str, calls: int) -> list[HostTime]:
     """Propose and commit through the Python calls, at every length of history in turn.
 
     A block of steps at a time, so that what slows the machine for a while slows all alike.
+
+    Raises:
+        WrongResultError: a proposal is not a plain search's.
     """
     blocks = -(-calls // BLOCK)
+    steps = {length: ngram_calls(kind, length, blocks * BLOCK) for length in HISTORIES}
     seconds: dict[int, list[float]] = {length: [] for length in HISTORIES}
     drafted = dict.fromkeys(HISTORIES, 0)
-    steps = {length: ngram_blocks(kind, length, blocks) for length in HISTORIES}
     for _ in range(blocks):
-        for length, measured in steps.items():
-            spent, proposed = next(measured)
+        for length, waiting in steps.items():
+            spent, drafts = _timed_each(islice(waiting, BLOCK))
             seconds[length] += spent
-            drafted[length] += proposed
+            drafted[length] += sum(len(draft.tokens) for (draft,) in drafts)
     return [
         HostTime("ngram", kind, n, Latency.of(all_), len(all_), drafted[n] / len(all_))
         for n, all_ in seconds.items()
     ]
 
 
-def ngram_blocks(kind: str, length: int, blocks: int) -> Iterator[tuple[list[float], int]]:
-    """Seconds of each step of a block, and the ids proposed in it; each block sees fresh text."""
+def ngram_calls(kind: str, length: int, calls: int) -> Iterator[Callable[[], list[Draft]]]:
+    """That many steps over fresh text, each to be called before the next is taken.
+
+    Raises:
+        WrongResultError: a proposal is not a plain search's; checked twice, before the first step.
+    """
     speculator, sequence = NgramSpeculator(), Sequence(0, CONTEXT)
-    ids = text(kind, length + blocks * BLOCK * KEPT_ROWS + 1)
+    contexts = [DraftContext(sequence, NUM_DRAFT)]
+    ids = text(kind, length + (calls + 1) * KEPT_ROWS)
     sequence.history[:length] = ids[:length]
     sequence.cursor = Cursor(num_tokens=length)
-    context = DraftContext(sequence, NUM_DRAFT)
-    speculator.propose([context])
-    for block in range(blocks):
-        start = length + block * BLOCK * KEPT_ROWS
-        end = length + BLOCK * KEPT_ROWS
-        sequence.history[length:end] = ids[start : start + BLOCK * KEPT_ROWS]
-        seconds, drafted = [], 0
-        with _collector_off():
-            for at in range(length, end, KEPT_ROWS):
-                tokens = sequence.history[at - 1 : at + KEPT_ROWS].tolist()
-                kept = [Kept(sequence, at - 1, tokens[:-1], tokens[-1], {})]
-                sequence.cursor = Cursor(num_tokens=at + KEPT_ROWS)
-                before = perf_counter_ns()
-                speculator.commit(kept)
-                drafts = speculator.propose([context])
-                seconds.append((perf_counter_ns() - before) * 1e-9)
-                drafted += len(drafts[0].tokens)
-        sequence.cursor = Cursor(num_tokens=length)
-        speculator.reset(sequence)
-        yield seconds, drafted
+
+    def step(kept: list[Kept]) -> list[Draft]:
+        speculator.commit(kept)
+        return speculator.propose(contexts)
+
+    def next_kept(call: int) -> list[Kept]:
+        at, first = length + call % BLOCK * KEPT_ROWS, length + call * KEPT_ROWS
+        sequence.history[at : at + KEPT_ROWS] = ids[first : first + KEPT_ROWS]
+        sequence.cursor = Cursor(num_tokens=at + KEPT_ROWS)
+        tokens = sequence.history[at - 1 : at + KEPT_ROWS].tolist()
+        return [Kept(sequence, at - 1, tokens[:-1], tokens[-1], {})]
+
+    _check_proposal(kind, sequence, speculator.propose(contexts))
+    _check_proposal(kind, sequence, step(next_kept(calls)))
+    for call in range(calls):
+        if call % BLOCK == 0:
+            sequence.cursor = Cursor(num_tokens=length)
+            speculator.reset(sequence)
+        yield partial(step, next_kept(call))
+
+
+def plain_search(ids: np.ndarray, num_draft: int) -> list[int]:
+    """What followed the newest earlier place of the longest n-gram of 8 .. 2 ids at the end.
+
+    Args:
+        ids: [length] int32.
+        num_draft: how many ids to copy.
+    """
+    for order in range(min(8, len(ids) - 1), 1, -1):
+        starts = len(ids) - order
+        same = np.ones(starts, bool)
+        for k in range(order):
+            same &= ids[k : k + len(same)] == ids[starts + k]
+        if same.any():
+            first = int(np.flatnonzero(same)[-1]) + order
+            copied = ids[first : first + num_draft].tolist()
+            while len(copied) < num_draft:  # past the end it goes on with what it copied
+                copied.append(copied[len(copied) - (len(ids) - first)])
+            return copied
+    return []
+
+
+def _check_proposal(kind: str, sequence: Sequence, drafts: list[Draft]) -> None:
+    expected = plain_search(sequence.history[: sequence.cursor.num_tokens], NUM_DRAFT)
+    if drafts[0].tokens != expected:
+        raise WrongResultError(f"ngram {kind}: {drafts[0].tokens}, a plain search has {expected}")
 
 
 def ngram_bounds(times: Iterable[HostTime]) -> list[Bound]:
@@ -184,7 +222,13 @@ def ngram_bounds(times: Iterable[HostTime]) -> list[Bound]:
 
 
 def governor_step(most: int, calls: int) -> HostTime:
-    """num_draft and observe over drafts that land whole, by half or not at all."""
+    """num_draft and observe; nothing checks them, since no K changes a result."""
+    seconds, _ = _timed_each(governor_calls(most, calls))
+    return HostTime("governor", "num_draft and observe", most, Latency.of(seconds), calls)
+
+
+def governor_calls(most: int, calls: int) -> Iterator[Callable[[], None]]:
+    """That many steps, whose drafts land whole, by half or not at all."""
     policy = Governor().policy()
     outcomes = np.random.default_rng(0).integers(0, 3, calls).tolist()
 
@@ -193,15 +237,24 @@ def governor_step(most: int, calls: int) -> HostTime:
         landed = num_draft * outcome // 2
         policy.observe(num_draft, landed, 1e-6, 0.01 + 0.001 * num_draft, 1e-6)
 
-    seconds = _timed_each(partial(step, outcome) for outcome in outcomes)
-    return HostTime("governor", "num_draft and observe", most, Latency.of(seconds), calls)
+    return (partial(step, outcome) for outcome in outcomes)
 
 
 def sampler_draw(case: str, vocabulary: int, calls: int) -> HostTime:
-    """Draws at following positions from one row of logits; history of 100,000 ids.
+    """Draws at following positions.
 
     Raises:
         WrongResultError: the first draw is not the reference's.
+    """
+    seconds, _ = _timed_each(sampler_calls(case, vocabulary, calls))
+    return HostTime("sampler", case, vocabulary, Latency.of(seconds), calls)
+
+
+def sampler_calls(case: str, vocabulary: int, calls: int) -> Iterator[Callable[[], int]]:
+    """That many draws from one row of logits; history of 100,000 ids.
+
+    Raises:
+        WrongResultError: the first draw is not the reference's; checked here.
     """
     params = SamplingParams(**{"temperature": 0.8, "seed": 1} | DRAWS[case])  # type: ignore[arg-type]
     logits = np.random.default_rng(0).normal(0, 3, vocabulary).astype(np.float32)
@@ -211,22 +264,22 @@ def sampler_draw(case: str, vocabulary: int, calls: int) -> HostTime:
     drawn = sampler.draw(logits, history, prompt_len, position, False)
     if drawn != sample(logits, history, prompt_len, params, 1, position):
         raise WrongResultError(f"sampler {case}: the draw differs from the reference's")
-    seconds = _timed_each(
-        partial(sampler.draw, logits, history, prompt_len, position + number, False)
-        for number in range(calls)
+    return (
+        partial(sampler.draw, logits, history, prompt_len, position + call, False)
+        for call in range(calls)
     )
-    return HostTime("sampler", case, vocabulary, Latency.of(seconds), calls)
 
 
-def _timed_each(calls: Iterator[Callable[[], object]]) -> list[float]:
-    """Seconds of each call."""
-    seconds = []
+def _timed_each(calls: Iterator[Callable[[], R]]) -> tuple[list[float], list[R]]:
+    """Seconds and result of each call."""
+    seconds, results = [], []
     with _collector_off():
         for call in calls:
             before = perf_counter_ns()
-            call()
+            result = call()
             seconds.append((perf_counter_ns() - before) * 1e-9)
-    return seconds
+            results.append(result)
+    return seconds, results
 
 
 @contextmanager

@@ -1,13 +1,22 @@
 """The benchmark of host work: what it times is what it says."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from specrt.bench import host
 from specrt.bench.__main__ import main
 from specrt.bench.cases import DRAWS, HISTORIES, TEXTS, text
-from specrt.bench.host import HostTime, ngram_bounds, ngram_steps, sampler_draw
+from specrt.bench.host import (
+    HostTime,
+    ngram_bounds,
+    ngram_calls,
+    ngram_steps,
+    plain_search,
+    sampler_draw,
+)
 from specrt.bench.timing import Latency, WrongResultError
 from specrt.speculative.algorithms.ngram import NgramSpeculator
 
@@ -44,10 +53,11 @@ def test_a_step_commits_three_rows_and_proposes_eight_at_a_steady_length(monkeyp
     monkeypatch.setattr(NgramSpeculator, "propose", noted_propose)
     monkeypatch.setattr(host, "HISTORIES", (1000,))
     (result,) = ngram_steps("copies", 250)
-    assert result.calls == len(commits) == 300  # whole blocks
+    assert result.calls == len(commits) - 1 == 300  # whole blocks, and one step that was checked
     assert {rows for _, rows in commits} == {3}
     assert min(start for start, _ in commits) == 999
     assert max(start for start, _ in commits) == 999 + 3 * 99
+    assert [start for start, _ in commits[1:102]] == [*range(999, 1299, 3), 999]
     assert {num_draft for num_draft, _ in asked} == {8}
     assert asked[0] == (8, 1000) and asked[1] == (8, 1003)
     assert result.drafted > 0.5
@@ -57,6 +67,36 @@ def test_a_wrong_draw_has_no_time(monkeypatch):
     monkeypatch.setattr(host, "sample", lambda *_: -1)
     with pytest.raises(WrongResultError, match="differs from the reference"):
         sampler_draw("greedy", 100, 1)
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([1, 2, 3, 4, 1, 2], [3, 4, 1, 2, 3]),
+        ([1, 2, 3, 1, 2, 4, 1, 2], [4, 1, 2, 4, 1]),
+        ([9, 1, 2, 3, 1, 2, 4, 9, 1, 2], [3, 1, 2, 4, 9]),
+        ([7, 7, 7], [7, 7, 7, 7, 7]),
+        ([1, 2, 3], []),
+        ([1], []),
+    ],
+)
+def test_a_plain_search(ids, expected):
+    assert plain_search(np.array(ids, np.int32), 5) == expected
+
+
+@pytest.mark.parametrize("wrong_at", [0, 1])
+def test_a_wrong_proposal_has_no_time(monkeypatch, wrong_at):
+    propose, proposals = NgramSpeculator.propose, []
+
+    def wrong(self, contexts):
+        (draft,) = propose(self, contexts)
+        tokens = [*draft.tokens, 5] if len(proposals) == wrong_at else draft.tokens
+        proposals.append(tokens)
+        return [replace(draft, tokens=tokens)]
+
+    monkeypatch.setattr(NgramSpeculator, "propose", wrong)
+    with pytest.raises(WrongResultError, match=r"ngram zipf: .* a plain search has"):
+        next(ngram_calls("zipf", 1000, 10))
 
 
 @pytest.mark.parametrize("case", DRAWS)
