@@ -1,16 +1,16 @@
-"""``python -m specrt.bench [e2e|ops|host|governor]``."""
+"""``python -m specrt.bench [e2e|ops|host|governor|load]``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from specrt.bench import e2e, governor, host, ops
+from specrt.bench import e2e, governor, host, load, ops
 from specrt.bench.timing import WrongResultError
 from specrt.cli.exits import exit_status
 from specrt.cli.flags import Parser
 
-COMMANDS = {"e2e": e2e, "ops": ops, "host": host, "governor": governor}
+COMMANDS = {"e2e": e2e, "ops": ops, "host": host, "governor": governor, "load": load}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,7 +1,6 @@
 """The benchmark of host work: what it times is what it says."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from specrt.bench.host import (
 )
 from specrt.bench.timing import Latency, WrongResultError
 from specrt.speculative.algorithms.ngram import NgramSpeculator
+from specrt.state.messages import Draft
 
 
 @pytest.mark.parametrize("kind", TEXTS)
@@ -92,7 +92,7 @@ def test_a_wrong_proposal_has_no_time(monkeypatch, wrong_at):
         (draft,) = propose(self, contexts)
         tokens = [*draft.tokens, 5] if len(proposals) == wrong_at else draft.tokens
         proposals.append(tokens)
-        return [replace(draft, tokens=tokens)]
+        return [Draft(tokens, [], self.name)]
 
     monkeypatch.setattr(NgramSpeculator, "propose", wrong)
     with pytest.raises(WrongResultError, match=r"ngram zipf: .* a plain search has"):
