@@ -227,13 +227,20 @@ def test_without_text_there_are_ids(files, model):
 
 
 @pytest.mark.real_model
-def test_smollm2_gives_the_ids_of_the_golden_texts():
-    path = cached("smollm2-135m")
+@pytest.mark.parametrize(
+    ("name", "golden", "end_ids"),
+    [
+        ("smollm2-135m", "smollm2.json", {0, 2, 4}),
+        ("gemma3-270m", "gemma3-270m.json", {1, 106}),
+    ],
+)
+def test_real_vocabularies_give_the_ids_of_the_golden_texts(name, golden, end_ids):
+    path = cached(name)
     if path is None:
-        pytest.skip("needs: python -m specrt pull smollm2-135m")
+        pytest.skip(f"needs: python -m specrt pull {name}")
     tokenizer = load_tokenizer(open_gguf(path))
-    for case in json.loads((GOLDEN / "smollm2.json").read_text()):
+    for case in json.loads((GOLDEN / golden).read_text()):
         assert tokenizer.encode(case["text"], parse_special=True) == case["ids_parse_special"]
         assert tokenizer.encode(case["text"]) == case["ids_no_special"]
         assert tokenizer.decode(case["ids_no_special"]) == case["text"]
-    assert tokenizer.end_ids == {0, 2, 4}
+    assert tokenizer.end_ids == end_ids
