@@ -4,7 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import specrt
 from tests import typed_use
 from tests.tiny_model import write_tiny_model
 
@@ -24,10 +23,6 @@ def test_a_strict_program_is_clean(tmp_path):
     told = mypy(*cache, "--ignore-missing-imports", str(wrong), "tests/typed_use.py")
     lines = [line for line in told.splitlines() if ": error: " in line]
     assert [line.rpartition("[")[2] for line in lines] == ["attr-defined]", "arg-type]"], told
-
-
-def test_an_installed_copy_is_typed():
-    assert (Path(specrt.__file__).parent / "py.typed").exists()
 
 
 def test_it_also_runs(tmp_path):
