@@ -1,6 +1,7 @@
-"""The only tolerances of the test suite.
+"""What the results of models and ops may differ by.
 
-Error bounds of float results are those of a plain float32 computation, doubled, plus a floor.
+Error bounds of float results are those of a plain float32 computation, doubled, plus a floor. Where
+a test compares a formula with its own float64 form, the bound of rounding stands beside it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,17 @@
 """Names become speculators; a Medusa-like toy is added from here alone."""
 
+import numpy as np
 import pytest
 
+import specrt
 from specrt.errors import OptionError
 from specrt.options import SpecOptions
 from specrt.speculative.algorithms.ngram import NgramSpeculator
 from specrt.speculative.registry import SpeculatorFactory, default_registry
 from specrt.state.messages import FINAL_HIDDEN, Declined, Draft, DraftContext, Kept
 from specrt.state.sequence import Cursor, Sequence
+from tests.models_on_disk import golden_path
+from tests.running import same
 
 
 class Target:
@@ -17,7 +21,7 @@ class Target:
 
 
 class Medusa:
-    """One linear guess per offset from the last kept row: here offset i of row h guesses h + i."""
+    """One linear guess per offset from the last kept row: here offset i guesses |h[0]| + i."""
 
     name = "medusa"
     max_draft = 3
@@ -31,7 +35,8 @@ class Medusa:
 
     def commit(self, kept: list[Kept]) -> None:
         for rows in kept:
-            rows.sequence.drafter_states[self] = int(rows.taps[FINAL_HIDDEN][-1])
+            last = np.ravel(rows.taps[FINAL_HIDDEN][-1])
+            rows.sequence.drafter_states[self] = int(abs(last[0]))
 
     def reset(self, sequence: Sequence) -> None:
         sequence.drafter_states.pop(self, None)
@@ -81,6 +86,14 @@ def test_a_toy_from_a_test_file_proposes_from_the_rows_it_heard(registry):
     assert ngram.name == "ngram"
     speculator.reset(sequence)
     assert speculator.propose(contexts)[0].tokens == []
+
+
+def test_the_toy_drafts_for_a_model_that_is_loaded_with_its_registry(registry):
+    llm = specrt.load(golden_path("llama"), spec="medusa", registry=registry, verbose=False)
+    params = specrt.SamplingParams(max_tokens=40, ignore_eos=True, logprobs=1)
+    got = llm.generate([1, 2, 3, 4], params)
+    assert got.stats.speculator == "medusa" and got.stats.num_drafted > 0
+    same(got, llm.generate([1, 2, 3, 4], params, spec="none"))
 
 
 def test_what_a_factory_declines_is_told_and_the_others_serve(registry):
