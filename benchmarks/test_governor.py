@@ -13,8 +13,10 @@ def test_step(benchmark, max_draft):
     steps = iter(range(ROUNDS))
 
     def step():
-        num_draft = policy.num_draft(max_draft)
+        num_draft = policy.num_draft("ngram", max_draft)
         matched = num_draft // 2 if next(steps) % 7 == 0 else num_draft
-        policy.observe(num_draft, matched, 1e-6, 0.01 + 0.001 * num_draft, 1e-6)
+        policy.proposed("ngram", num_draft, 1e-6)
+        policy.rows.add(num_draft, 0.01 + 0.001 * num_draft)
+        policy.observe(num_draft, matched)
 
     benchmark.pedantic(step, rounds=ROUNDS)

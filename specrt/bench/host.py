@@ -184,17 +184,19 @@ def ngram_bounds(times: Iterable[HostTime]) -> list[Bound]:
 
 
 def governor_step(most: int, calls: int) -> HostTime:
-    """num_draft and observe over drafts that land whole, by half or not at all."""
+    """All that a step asks and tells, over drafts that land whole, by half or not at all."""
     policy = Governor().policy()
     outcomes = np.random.default_rng(0).integers(0, 3, calls).tolist()
 
     def step(outcome: int) -> None:
-        num_draft = policy.num_draft(most)
-        landed = num_draft * outcome // 2
-        policy.observe(num_draft, landed, 1e-6, 0.01 + 0.001 * num_draft, 1e-6)
+        num_draft = policy.num_draft("ngram", most)
+        if num_draft:
+            policy.proposed("ngram", num_draft, 1e-6)
+        policy.rows.add(num_draft, 0.01 + 0.001 * num_draft)
+        policy.observe(num_draft, num_draft * outcome // 2)
 
     seconds = _timed_each(partial(step, outcome) for outcome in outcomes)
-    return HostTime("governor", "num_draft and observe", most, Latency.of(seconds), calls)
+    return HostTime("governor", "a step", most, Latency.of(seconds), calls)
 
 
 def sampler_draw(case: str, vocabulary: int, calls: int) -> HostTime:

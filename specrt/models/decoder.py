@@ -157,6 +157,11 @@ class Decoder:
             following = tokens[done] if done < len(tokens) else None
             yield Kept(sequence, start - rows, chunk, following, recorded.taps)
 
+    def prepare(self, num_rows: int, *, taps: Collection[Tap] = (), logits: bool = False) -> None:
+        """Record the program of a verify of so many rows, if it was not."""
+        if num_rows <= MAX_ROWS:
+            self._recorded(num_rows, head=True, logits=logits, taps=frozenset(taps))
+
     def verify(
         self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False
     ) -> Verification:

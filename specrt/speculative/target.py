@@ -33,6 +33,9 @@ class Target(Protocol):
     ) -> Iterator[Kept]:
         """Feed ``tokens`` at ``cache_len``, chunk by chunk; each chunk moves the cursor."""
 
+    def prepare(self, num_rows: int, *, taps: Collection[Tap] = (), logits: bool = False) -> None:
+        """Make what a verify of so many rows needs, so that its time is that of a step."""
+
     def verify(
         self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False
     ) -> Verification:
