@@ -20,6 +20,7 @@ from specrt.state.messages import (
     Tap,
     Verification,
     Window,
+    joined_taps,
     residual_entering,
 )
 from specrt.state.sequence import Cursor, Sequence
@@ -141,6 +142,9 @@ class Decoder:
         """Feed ``tokens`` at ``cache_len``, chunk by chunk; each chunk moves ``cache_len``.
 
         No chunk crosses a multiple of 512 positions; within, lengths are powers of two.
+
+        Raises:
+            MismatchError: the target has no such taps.
         """
         start = sequence.cursor.cache_len
         end = start + len(tokens)
@@ -164,6 +168,7 @@ class Decoder:
 
         Raises:
             ContextError: a window ends behind the context, or all windows have too many rows.
+            MismatchError: the target has no such taps.
         """
         num_rows = sum(len(window.tokens) for window in windows)
         if num_rows > MAX_ROWS:
@@ -269,6 +274,11 @@ class Decoder:
         return self._programs[key]
 
     def _record(self, num_rows: int, head: bool, logits: bool, taps: frozenset[Tap]) -> _Recorded:
+        if missing := taps - self.taps:
+            raise MismatchError(
+                f"taps {joined_taps(missing)}, expected some of {joined_taps(self.taps)}: ask only "
+                "for what the target has"
+            )
         ops, trunk, work, step = self.ops, self._trunk, self._work, self._step
         x, h = work.residual[:num_rows], work.hidden[:num_rows]
         rows = {tap: self._tap_buffer(tap)[:num_rows] for tap in taps}

@@ -11,7 +11,7 @@ from specrt.speculative.algorithms.ngram import NgramSpeculator
 from specrt.speculative.draft_head import DraftHead
 from specrt.speculative.speculator import Speculator
 from specrt.speculative.target import Target
-from specrt.state.messages import Declined
+from specrt.state.messages import Declined, joined_taps
 
 DRAFT_HEAD = "draft-head"
 """Stands for whichever algorithm serves the attached draft head."""
@@ -91,10 +91,7 @@ class Registry:
     ) -> Speculator | Declined:
         if name == DRAFT_HEAD:
             return self._create_for_draft_head(options, target, draft_head)
-        factory = self._factories[name]
-        if factory.requires_draft_head and draft_head is None:
-            return Declined(name, "it needs a draft head, and none is attached")
-        return factory.create(target, draft_head, options)
+        return _made(self._factories[name], options, target, draft_head)
 
     def _create_for_draft_head(
         self, options: SpecOptions, target: Target, draft_head: DraftHead | None
@@ -104,11 +101,31 @@ class Registry:
         reasons = []
         for factory in self._factories.values():
             if factory.requires_draft_head:
-                made = factory.create(target, draft_head, options)
+                made = _made(factory, options, target, draft_head)
                 if not isinstance(made, Declined):
                     return made
                 reasons.append(f"{made.name}: {made.reason}")
         return Declined(DRAFT_HEAD, "; ".join(reasons) or "no algorithm for draft heads is known")
+
+
+def _made(
+    factory: SpeculatorFactory,
+    options: SpecOptions,
+    target: Target,
+    draft_head: DraftHead | None,
+) -> Speculator | Declined:
+    """What the factory makes, if what that needs is there."""
+    if factory.requires_draft_head and draft_head is None:
+        return Declined(factory.name, "it needs a draft head, and none is attached")
+    made = factory.create(target, draft_head, options)
+    if isinstance(made, Declined) or not (missing := made.taps - target.taps):
+        return made
+    plural = "s" if len(missing) > 1 else ""
+    return Declined(
+        factory.name,
+        f"it needs the tap{plural} {joined_taps(missing)}, and the target has "
+        f"{joined_taps(target.taps)}",
+    )
 
 
 def default_registry() -> Registry:

@@ -6,7 +6,14 @@ from specrt.errors import OptionError
 from specrt.options import SpecOptions
 from specrt.speculative.algorithms.ngram import NgramSpeculator
 from specrt.speculative.registry import SpeculatorFactory, default_registry
-from specrt.state.messages import FINAL_HIDDEN, Declined, Draft, DraftContext, Kept
+from specrt.state.messages import (
+    FINAL_HIDDEN,
+    Declined,
+    Draft,
+    DraftContext,
+    Kept,
+    residual_entering,
+)
 from specrt.state.sequence import Cursor, Sequence
 
 
@@ -45,8 +52,7 @@ class Medusa:
 
 
 def create_medusa(target, draft_head, options):
-    missing = Medusa.taps - target.taps
-    return Declined("medusa", f"the target has no {missing}") if missing else Medusa()
+    return Medusa()
 
 
 def create_choosy(target, draft_head, options):
@@ -84,14 +90,35 @@ def test_a_toy_from_a_test_file_proposes_from_the_rows_it_heard(registry):
 
 
 def test_what_a_factory_declines_is_told_and_the_others_serve(registry):
-    class Blind(Target):
-        taps = frozenset()
+    registry.register(SpeculatorFactory("never", False, lambda *_: Declined("never", "no")))
+    (speculator,), declined = resolve(registry, "never,ngram")
+    assert isinstance(speculator, NgramSpeculator)
+    assert declined == [Declined("never", "no")]
+    assert resolve(registry, "never") == ((), declined)
 
+
+@pytest.mark.parametrize(
+    ("taps", "reason"),
+    [
+        ({}, "it needs the tap final_hidden, and the target has none"),
+        (
+            map(residual_entering, (2, 0, 1)),
+            "it needs the tap final_hidden, and the target has residual_entering(0 .. 2)",
+        ),
+        (
+            map(residual_entering, (3, 5)),
+            "it needs the tap final_hidden, and the target has residual_entering(3, 5)",
+        ),
+    ],
+)
+def test_who_needs_taps_that_the_target_has_not_is_declined(registry, taps, reason):
+    class Blind(Target):
+        pass
+
+    Blind.taps = frozenset(taps)
     (speculator,), declined = resolve(registry, "medusa,ngram", target=Blind)
     assert isinstance(speculator, NgramSpeculator)
-    assert [d.name for d in declined] == ["medusa"]
-    assert "final_hidden" in declined[0].reason
-    assert resolve(registry, "medusa", target=Blind) == ((), declined)
+    assert declined == [Declined("medusa", reason)]
 
 
 def test_auto_and_none(registry):
