@@ -163,7 +163,48 @@ def test_auto_chains_the_algorithm_that_takes_the_attached_head(registry):
     assert resolve(registry, "auto", "other")[1] == []
 
 
-@pytest.mark.parametrize("name", ["ngram", "auto", "none", "draft-head", "a,b"])
+class Block(Medusa):
+    name = "block"
+
+
+def heads(registry, *names):
+    """Factories that want a head of their own name; the list of heads that they were asked with."""
+    asked = []
+
+    def create(name, head):
+        asked.append((name, head))
+        return Block() if head == name else Declined(name, f"it takes no {head}")
+
+    for name in names:
+        registry.register(SpeculatorFactory(name, True, lambda t, h, o, name=name: create(name, h)))
+    return asked
+
+
+def test_an_algorithm_and_the_alias_for_it_are_one(registry):
+    asked = heads(registry, "block")
+    for spec in ("block,draft-head", "draft-head,block", "draft-head,ngram,block"):
+        asked.clear()
+        speculators, declined = resolve(registry, spec, "block")
+        assert [s.name for s in speculators] == (
+            ["block", "ngram"] if "ngram" in spec else ["block"]
+        )
+        assert asked == [("block", "block")] and not declined
+
+
+def test_draft_head_is_an_algorithm_where_one_has_that_name(registry):
+    heads(registry, "draft-head", "block")
+    assert registry.names == ("auto", "none", "ngram", "medusa", "draft-head", "block")
+    assert names(registry, "draft-head,ngram", "draft-head") == ["block", "ngram"]
+    speculators, declined = resolve(registry, "draft-head", "block")
+    assert (speculators, declined) == ((), [Declined("draft-head", "it takes no block")])
+    assert names(registry, "auto", "block") == ["ngram", "block"]
+    assert resolve(registry, "auto", "block")[1] == []
+    assert names(registry, "auto", "draft-head") == ["ngram", "block"]
+    reason = "draft-head: it takes no other; block: it takes no other"
+    assert resolve(registry, "auto", "other")[1] == [Declined("draft-head", reason)]
+
+
+@pytest.mark.parametrize("name", ["ngram", "auto", "none", "medusa", "a,b"])
 def test_a_taken_name_cannot_be_registered(registry, name):
     with pytest.raises(OptionError, match=r"speculator name"):
         registry.register(SpeculatorFactory(name, False, create_medusa))
