@@ -1,5 +1,6 @@
 """The API over a model that writes text: streams, stop strings, batches, errors, lifetimes."""
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -157,6 +158,27 @@ def test_a_list_gives_a_list_and_each_equals_its_own_run(llm):
         same(got, expected)
     assert llm.generate([], PARAMS) == []
     assert llm.generate([ids_of(llm)], PARAMS)[0].text == alone[0].text
+
+
+def test_in_a_batch_the_first_token_comes_after_all_that_was_prefilled_before_it(path, monkeypatch):
+    """Five prompts for two sequences: as a user waits, from when the batch was given."""
+    llm = specrt.load(path, spec="none", max_sequences=2, verbose=False)
+    clock = 0.0
+
+    def slow(seconds, real):
+        def call(*args, **keywords):
+            nonlocal clock
+            clock += seconds
+            return real(*args, **keywords)
+
+        return call
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock)
+    monkeypatch.setattr(llm.target, "prefill", slow(2.0, llm.target.prefill))
+    monkeypatch.setattr(llm.target, "verify", slow(1.0, llm.target.verify))
+    got = llm.generate([PROMPT] * 5, replace(PARAMS, max_tokens=3))
+    assert [one.stats.time_to_first_token for one in got] == [5e3, 5e3, 12e3, 12e3, 17e3]
+    assert llm.generate(PROMPT, PARAMS).stats.time_to_first_token == 3e3
 
 
 def test_a_closed_stream_leaves_the_model_usable(llm):
