@@ -97,8 +97,9 @@ class Session:
         text = ""
         for piece in self._llm.generator.run(request):
             text += piece.text
+            if request.sequence.cursor.finish_reason is not None:  # the caller may not come back
+                self.messages = [*turn, {"role": "assistant", "content": text}]
             yield piece
-        self.messages = [*turn, {"role": "assistant", "content": text}]
 
     def _end_running(self) -> None:
         """End the stream before the next turn.
