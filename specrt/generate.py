@@ -63,6 +63,16 @@ class Generator:
         self.spec = spec
         self._speculation = speculation
 
+    def options(self, spec: Spec) -> SpecOptions:
+        """What a call's setting means: a name changes who drafts, and leaves the rest as loaded.
+
+        Raises:
+            OptionError: it is no such setting.
+        """
+        if isinstance(spec, Inherit):
+            return self.spec
+        return replace(self.spec, type=spec) if isinstance(spec, str) else SpecOptions.of(spec)
+
     def ids(self, prompt: Prompt) -> list[int]:
         """The prompt's ids, checked.
 
@@ -129,8 +139,7 @@ class Generator:
         """
         self.check_length(ids)
         self.check_params(params)
-        options = self.spec if isinstance(spec, Inherit) else SpecOptions.of(spec)
-        resolved = self._speculation.resolve(options)
+        resolved = self._speculation.resolve(self.options(spec))
         stats = Stats(
             speculator=joined_names(resolved.speculators),
             declined=[f"{d.name}: {d.reason}" for d in resolved.declined],

@@ -110,7 +110,8 @@ class LLM:
         Args:
             prompt: text, ids, or a list of either.
             params: one for all, or one per prompt; None is greedy to an end token.
-            spec: the speculation of this call; omitted: as loaded.
+            spec: the speculation of this call; omitted: as loaded; a name: as loaded but for who
+                drafts; None: off.
 
         Returns:
             A completion, or a list of them if ``prompt`` is one.
@@ -206,8 +207,7 @@ class LLM:
 
     def declined(self, spec: Spec = INHERIT) -> list[Declined]:
         """Who cannot draft for this model under these options, and why."""
-        options = self.generator.spec if isinstance(spec, Inherit) else SpecOptions.of(spec)
-        return self.speculation.resolve(options).declined
+        return self.speculation.resolve(self.generator.options(spec)).declined
 
     def _piece(self, token: int | None) -> str:
         if token is None:

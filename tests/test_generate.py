@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import specrt
-from specrt import SamplingParams, SpecOptions
+from specrt import INHERIT, SamplingParams, SpecOptions
 from specrt.completion import completion
 from specrt.errors import ContextError, OptionError, UnsupportedError
 from specrt.lossless import MixedDrafts
@@ -16,6 +16,7 @@ from specrt.speculative.registry import SpeculatorFactory, default_registry
 from tests.fakes import ScriptedSpeculator
 from tests.models_on_disk import load_golden
 from tests.running import run, same
+from tests.scripted import drafting
 from tests.tiny_model import write_tiny_model
 
 PARAMS = SamplingParams(max_tokens=80, ignore_eos=True, temperature=1.0, seed=3)
@@ -357,6 +358,43 @@ def test_a_name_leaves_the_rest_to_the_environment(path, monkeypatch):
     chosen = specrt.load(path, spec=SpecOptions(type="ngram"), verbose=False)
     assert chosen.generator.spec.num_draft is None
     assert specrt.load(path, spec=None, verbose=False).generator.spec.type == "none"
+
+
+def test_a_name_in_a_call_changes_who_drafts_and_nothing_else(path):
+    loaded = SpecOptions(governor=False, num_draft=3, pmin=0.25, ngram_max=5)
+    registry = default_registry()
+    toy = ScriptedSpeculator(lambda c: [1] * c.num_draft)
+    registry.register(SpeculatorFactory("toy", False, lambda *_: toy))
+    llm = specrt.load(path, spec=loaded, registry=registry, verbose=False)
+    pmins = []
+    toy.script = lambda c: pmins.append(c.pmin) or [1] * c.num_draft
+    calls = (
+        llm.generate,
+        lambda *a, **k: llm.generate([a[0]], *a[1:], **k)[0],
+        lambda *a, **k: list(stream := llm.stream(*a, **k)) and stream.completion,
+        lambda prompt, *a, **k: llm.chat([{"role": "user", "content": prompt}], *a, **k),
+        llm.session().generate,
+        llm.session().send,
+    )
+    params = replace(PARAMS, max_tokens=30)
+    for call in calls:
+        counts = call(PROMPT, params, spec="toy").stats.num_draft_counts
+        assert counts[3] > 10 and max(counts) == 3
+        assert not call(PROMPT, params, spec=None).stats.num_drafted
+        assert not call(PROMPT, params, spec="none").stats.num_drafted
+        counts = call(PROMPT, params, spec=drafting(6)).stats.num_draft_counts
+        assert counts[6] > 5
+    assert set(pmins) == {0.25, None}
+    assert [one.name for one in llm.declined("draft-head")] == ["draft-head"]
+
+
+def test_a_name_in_a_call_leaves_the_rest_to_the_environment(path, monkeypatch):
+    monkeypatch.setenv("SPECRT_SPEC_DRAFT", "3")
+    llm = specrt.load(path, verbose=False)
+    assert llm.generator.options("ngram") == SpecOptions(type="ngram", num_draft=3)
+    assert llm.generator.options(INHERIT) == SpecOptions(num_draft=3)
+    assert llm.generator.options(None) == SpecOptions(type="none")
+    assert llm.generator.options(SpecOptions(pmin=0.5)) == SpecOptions(pmin=0.5)
 
 
 def test_options_that_differ_in_numbers_share_a_speculator(llm):
