@@ -52,7 +52,6 @@ class Decoder:
         context: positions of a sequence.
         kv_type: how keys and values are stored.
         max_sequences: slots.
-        preferred_num_draft: K where the user sets none, None if the model has no preference.
     """
 
     def __init__(
@@ -63,7 +62,6 @@ class Decoder:
         context: int,
         kv_type: KVType,
         max_sequences: int,
-        preferred_num_draft: int | None = None,
     ) -> None:
         dims = trunk.dims
         self.ops = ops
@@ -71,7 +69,7 @@ class Decoder:
         self.context = context
         self.vocab_size = dims.vocab_size
         self.max_sequences = max_sequences
-        self.preferred_num_draft = preferred_num_draft
+        self.preferred_num_draft = trunk.preferred_num_draft
         self.taps = frozenset({FINAL_HIDDEN, *map(residual_entering, range(dims.num_layers + 1))})
         self.layout = PageLayout(context, max(trunk.windows), MAX_ROWS, max_sequences)
         self.caches = [
