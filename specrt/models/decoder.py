@@ -137,7 +137,10 @@ class Decoder:
     def prefill(
         self, sequence: Sequence, tokens: list[int], taps: Collection[Tap] = ()
     ) -> Iterator[Kept]:
-        """Feed ``tokens`` at ``cache_len``, chunk by chunk; each chunk moves ``cache_len``.
+        """Feed ``tokens`` at ``cache_len``, chunk by chunk.
+
+        Asking for what follows a chunk, be it the end, moves ``cache_len`` past it: a caller that
+        fails over a chunk finds the cursor before it. Feeding it again changes nothing.
 
         No chunk crosses a multiple of 512 positions; within, lengths are powers of two.
 
@@ -153,11 +156,11 @@ class Decoder:
             chunk = tokens[done : done + rows]
             recorded = self._recorded(rows, head=False, logits=False, taps=frozenset(taps))
             self._run(recorded, [Window(sequence, chunk, start)])
-            sequence.cursor = replace(sequence.cursor, cache_len=start + rows)
             done += rows
-            start += rows
             following = tokens[done] if done < len(tokens) else None
-            yield Kept(sequence, start - rows, chunk, following, recorded.taps)
+            yield Kept(sequence, start, chunk, following, recorded.taps)
+            start += rows
+            sequence.cursor = replace(sequence.cursor, cache_len=start)
 
     def verify(
         self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False

@@ -31,7 +31,11 @@ class Target(Protocol):
     def prefill(
         self, sequence: Sequence, tokens: list[int], taps: Collection[Tap] = ()
     ) -> Iterator[Kept]:
-        """Feed ``tokens`` at ``cache_len``, chunk by chunk; each chunk moves the cursor."""
+        """Feed ``tokens`` at ``cache_len``, chunk by chunk.
+
+        Asking for what follows a chunk, be it the end, moves the cursor past it: a caller that
+        fails over a chunk finds the cursor before it, and can feed it again.
+        """
 
     def verify(
         self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False
