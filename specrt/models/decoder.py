@@ -13,6 +13,7 @@ import numpy as np
 from specrt.errors import ContextError, MismatchError
 from specrt.models.blocks import Forward, Trunk, Workspace
 from specrt.ops import PAGE, Array, KVType, Ops, Program
+from specrt.options import MAX_DRAFT
 from specrt.state.kv import PageLayout
 from specrt.state.messages import (
     FINAL_HIDDEN,
@@ -52,6 +53,10 @@ class Decoder:
         context: positions of a sequence.
         kv_type: how keys and values are stored.
         max_sequences: slots.
+
+    Attributes:
+        logits_shape: of the logits of the longest windows of all sequences; they are made when a
+            verify first asks for them.
     """
 
     def __init__(
@@ -88,6 +93,7 @@ class Decoder:
             MAX_ROWS, max_sequences, self.layout.pages, self.layout.ring_pages
         )
         self._ids = ops.buffer((MAX_ROWS,), np.int32)
+        self.logits_shape = (min(max_sequences * (MAX_DRAFT + 1), MAX_ROWS), dims.vocab_size)
         self._logits: Array | None = None
         self._tap_rows: dict[Tap, Array] = {}
         self._programs: dict[tuple[int, bool, bool, frozenset[Tap]], _Recorded] = {}
@@ -172,8 +178,9 @@ class Decoder:
             MismatchError: the target has no such taps.
         """
         num_rows = sum(len(window.tokens) for window in windows)
-        if num_rows > MAX_ROWS:
-            raise ContextError(f"{num_rows} rows in one verify: expected at most {MAX_ROWS}")
+        most, kind = (self.logits_shape[0], " with logits") if logits else (MAX_ROWS, "")
+        if num_rows > most:
+            raise ContextError(f"{num_rows} rows{kind} in one verify: expected at most {most}")
         recorded = self._recorded(num_rows, head=True, logits=logits, taps=frozenset(taps))
         offsets = self._run(recorded, windows)
         rows = self._logits[:num_rows] if logits and self._logits is not None else None
@@ -284,7 +291,7 @@ class Decoder:
         x, h = work.residual[:num_rows], work.hidden[:num_rows]
         rows = {tap: self._tap_buffer(tap)[:num_rows] for tap in taps}
         if logits and self._logits is None:
-            self._logits = ops.buffer((MAX_ROWS, self.vocab_size), np.float32)
+            self._logits = ops.buffer(self.logits_shape, np.float32)
         f = Forward(ops, work, step, x, h, self.caches)
 
         def tap_residual(layer: int) -> None:
