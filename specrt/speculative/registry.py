@@ -80,7 +80,8 @@ class Registry:
         if options.names == ("none",):
             asked = []
         elif options.names == ("auto",):
-            asked = [self._factories["ngram"], *([] if draft_head is None else [serving])]
+            ngram = self._named("ngram", serving)
+            asked = [ngram] if draft_head is None else [ngram, serving]
         else:
             asked = [self._named(name, serving) for name in options.names]
         made = {id(one): one for one in map(make, asked)}.values()

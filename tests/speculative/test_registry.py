@@ -5,7 +5,7 @@ import pytest
 from specrt.errors import OptionError
 from specrt.options import SpecOptions
 from specrt.speculative.algorithms.ngram import NgramSpeculator
-from specrt.speculative.registry import SpeculatorFactory, default_registry
+from specrt.speculative.registry import Registry, SpeculatorFactory, default_registry
 from specrt.state.messages import (
     FINAL_HIDDEN,
     Declined,
@@ -140,6 +140,11 @@ def test_a_list_is_a_chain_in_its_order_and_doubles_count_once(registry):
 def test_an_unknown_name_lists_the_known_ones(registry, spec):
     with pytest.raises(OptionError, match="ngram, medusa, draft-head"):
         resolve(registry, spec)
+
+
+def test_auto_in_a_registry_without_ngram_is_told():
+    with pytest.raises(OptionError, match="'ngram': expected"):
+        resolve(Registry(), "auto")
 
 
 def test_draft_head_without_one_is_declined_with_the_reason(registry):
