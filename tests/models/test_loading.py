@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import specrt
 from specrt import SamplingParams
 from specrt.errors import FormatError, MismatchError, SpecrtError, UnsupportedError
+from specrt.models import ARCHITECTURES
 from tests.models_on_disk import golden_path
 from tests.rewriting import rewritten
 from tests.tiny_model import WIDTH, required_keys, required_tensors, write_tiny_model
@@ -203,3 +204,15 @@ def test_mutated_files_load_or_are_refused(tiny, tmp_path, data):
     except SpecrtError:
         pass
     assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
+def test_the_preferred_length_of_a_draft_is_the_family_s(name, monkeypatch):
+    def num_draft(**options):
+        llm = load(golden_path(name))
+        return llm.speculation.resolve(specrt.SpecOptions(**options)).num_draft
+
+    assert num_draft() == 8
+    monkeypatch.setattr(ARCHITECTURES[name], "preferred_num_draft", 3)
+    assert num_draft() == 3
+    assert num_draft(num_draft=5) == 5

@@ -8,7 +8,7 @@ import pytest
 
 from specrt import SamplingParams
 from specrt.completion import completion
-from specrt.errors import ContextError
+from specrt.errors import ContextError, MismatchError
 from specrt.llm import LLM
 from specrt.lossless import MixedDrafts, fixed_request
 from specrt.speculative import runtime as runtime_module
@@ -394,3 +394,13 @@ def test_prefill_taps_only_for_who_hears_of_the_prompt(monkeypatch):
         drafts.wants_prompt = wants_prompt
         run(llm(), prompt(), PARAMS, drafts, 2)
     assert [set(taps) for taps in asked] == [{tap}, set()]
+
+
+@pytest.mark.parametrize("wants_prompt", [True, False])
+def test_a_tap_that_the_target_has_not_is_an_error_and_no_row(wants_prompt):
+    drafts = ScriptedSpeculator(lambda c: [], frozenset({residual_entering(99)}))
+    drafts.wants_prompt = wants_prompt
+    message = r"residual_entering\(99\), expected .*final_hidden, residual_entering\(0 \.\. 3\)"
+    with pytest.raises(MismatchError, match=message):
+        run(llm(), prompt(), PARAMS, drafts, 2)
+    same(llm().generate(prompt(), PARAMS), plain())
