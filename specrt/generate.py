@@ -144,6 +144,8 @@ class Generator:
             speculator=joined_names(resolved.speculators),
             declined=[f"{d.name}: {d.reason}" for d in resolved.declined],
             prompt_tokens=len(ids),
+            num_draft=resolved.num_draft if resolved.speculators else None,
+            pmin=resolved.pmin if resolved.speculators else None,
         )
         end_ids = frozenset(() if params.ignore_eos else self.tokenizer.end_ids)
         end_ids |= set(params.stop_token_ids or ())

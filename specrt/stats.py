@@ -60,7 +60,8 @@ class Stats:
         drafted_at: how often a draft reached position k (index 0 is d1).
         accepted_at: how often the token at position k was accepted.
         origins: of every emitted token.
-        time_to_first_token: milliseconds.
+        time_to_first_token: milliseconds from when the request was given to its first id: for a
+            list from the call, with the wait for the other prompts; for a stream from its start.
         phases: milliseconds by phase.
         num_draft: the most tokens of a draft, as resolved; None for plain decoding.
         pmin: the gate of drafts, None for each speculator's own.

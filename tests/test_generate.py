@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import specrt
-from specrt import INHERIT, SamplingParams, SpecOptions
+from specrt import INHERIT, GovernorOptions, SamplingParams, SpecOptions
 from specrt.completion import completion
 from specrt.errors import ContextError, OptionError, UnsupportedError
 from specrt.lossless import MixedDrafts
@@ -404,6 +404,26 @@ def test_options_that_differ_in_numbers_share_a_speculator(llm):
         for p in (None, 0.1, 0.2)
     }
     assert len(speculators) == 1
+
+
+def test_what_was_resolved_and_decided_is_reported(llm):
+    got = llm.generate("a b c d " * 6, SamplingParams(max_tokens=40), spec="ngram").stats
+    assert (got.num_draft, got.pmin) == (8, None)
+    assert got.num_parked + got.num_probes > 0 and sum(got.num_draft_counts.values()) == got.steps
+    options = SpecOptions(type="ngram", num_draft=3, pmin=0.2, governor=False)
+    got = llm.generate("a b c d " * 6, SamplingParams(max_tokens=40), spec=options).stats
+    assert (got.num_draft, got.pmin, got.num_parked, got.num_probes) == (3, 0.2, 0, 0)
+    assert llm.generate("a", SamplingParams(max_tokens=2), spec=None).stats.num_draft is None
+
+
+def test_the_governor_can_be_tuned(llm):
+    """Without credit nothing is risked, so nothing is drafted."""
+    cautious = GovernorOptions(first_credit=0.0, allowance=0.0)
+    options = SpecOptions(type="ngram", governor=cautious)
+    got = llm.generate("a b c d " * 6, SamplingParams(max_tokens=40), spec=options).stats
+    assert got.num_parked == got.steps and not got.num_drafted
+    with pytest.raises(OptionError, match="governor"):
+        SpecOptions(governor="yes")
 
 
 OUTSIDE = {
