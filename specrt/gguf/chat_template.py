@@ -109,7 +109,7 @@ class ChatTemplate:
         except Exception as error:
             raise FormatError(
                 f"tokenizer.chat_template is no valid Jinja: {error}; expected a template as "
-                "transformers takes it: pass the prompt as text instead"
+                "transformers takes it: take a file with a valid one, or without any"
             ) from None
 
     def render(
