@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from specrt.errors import SpecrtError
-from specrt.options import SamplingParams, SpecOptions
+from specrt.options import GovernorOptions, SamplingParams, SpecOptions
 
 if TYPE_CHECKING:
     from specrt.completion import Completion
@@ -23,6 +23,7 @@ __all__ = [
     "INHERIT",
     "LLM",
     "Completion",
+    "GovernorOptions",
     "SamplingParams",
     "Session",
     "SpecOptions",
@@ -34,8 +35,8 @@ __all__ = [
 # Imported when first used, so that `import specrt` costs nothing.
 _HOMES = {
     "INHERIT": "specrt.generate",
-    "Completion": "specrt.generate",
-    "Stream": "specrt.generate",
+    "Completion": "specrt.completion",
+    "Stream": "specrt.stream",
     "LLM": "specrt.llm",
     "load": "specrt.llm",
     "Session": "specrt.session",

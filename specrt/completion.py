@@ -33,6 +33,7 @@ class Completion:
 def completion(request: Request) -> Completion:
     """What a request has given so far."""
     sequence, cursor = request.sequence, request.sequence.cursor
+    request.forget_after_cursor()
     return Completion(
         text=bytes(sequence.text[: cursor.text_len]).decode(errors="replace"),
         token_ids=sequence.history[sequence.prompt_len : cursor.num_tokens].tolist(),

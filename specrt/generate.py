@@ -63,6 +63,16 @@ class Generator:
         self.spec = spec
         self._speculation = speculation
 
+    def options(self, spec: Spec) -> SpecOptions:
+        """What a call's setting means: a name changes who drafts, and leaves the rest as loaded.
+
+        Raises:
+            OptionError: it is no such setting.
+        """
+        if isinstance(spec, Inherit):
+            return self.spec
+        return replace(self.spec, type=spec) if isinstance(spec, str) else SpecOptions.of(spec)
+
     def ids(self, prompt: Prompt) -> list[int]:
         """The prompt's ids, checked.
 
@@ -129,12 +139,13 @@ class Generator:
         """
         self.check_length(ids)
         self.check_params(params)
-        options = self.spec if isinstance(spec, Inherit) else SpecOptions.of(spec)
-        resolved = self._speculation.resolve(options)
+        resolved = self._speculation.resolve(self.options(spec))
         stats = Stats(
             speculator=joined_names(resolved.speculators),
             declined=[f"{d.name}: {d.reason}" for d in resolved.declined],
             prompt_tokens=len(ids),
+            num_draft=resolved.num_draft if resolved.speculators else None,
+            pmin=resolved.pmin if resolved.speculators else None,
         )
         end_ids = frozenset(() if params.ignore_eos else self.tokenizer.end_ids)
         end_ids |= set(params.stop_token_ids or ())
@@ -191,9 +202,7 @@ class Generator:
         self.runtime.prefill(request)
         shown = Shown()
         while request.sequence.cursor.finish_reason is None:
-            self.runtime.step([request])
-            if request.stats.time_to_first_token is None:
-                request.stats.time_to_first_token = (time.perf_counter() - start) * 1e3
+            self._step([request], start)
             yield shown.piece(request)
 
     def stream(self, ids: list[int], params: SamplingParams, spec: Spec) -> Stream:
@@ -211,10 +220,13 @@ class Generator:
     ) -> list[Completion]:
         """All prompts, as many at a time as there are free sequences.
 
+        The time to a prompt's first token counts from this call, the wait for the others included.
+
         Raises:
             OptionError, ContextError: a prompt is empty or does not fit, or an option does not fit
                 the model; told before any work.
         """
+        start = time.perf_counter()
         for ids, own_params in zip(prompts, params, strict=True):
             self.check_length(ids)
             self.check_params(own_params)
@@ -232,7 +244,7 @@ class Generator:
                         break
                     number, (ids, own_params) = waiting.popleft()
                     running[number] = self._admit(sequence, ids, own_params, spec)
-                self._step(running)
+                self._step(list(running.values()), start)
                 for number in [n for n, r in running.items() if r.sequence.cursor.finish_reason]:
                     request = running.pop(number)
                     done[number] = completion(request)
@@ -253,12 +265,12 @@ class Generator:
             raise
         return request
 
-    def _step(self, running: dict[int, Request]) -> None:
-        requests = list(running.values())
+    def _step(self, requests: list[Request], start: float) -> None:
+        """Step; for a first token, note the time since ``start``."""
         self.runtime.step(requests)
         for request in requests:
             if request.stats.time_to_first_token is None:
-                request.stats.time_to_first_token = request.stats.phases.total
+                request.stats.time_to_first_token = (time.perf_counter() - start) * 1e3
 
 
 def _integers(prompt: Sequence[int] | np.ndarray) -> list[int]:

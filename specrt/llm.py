@@ -28,6 +28,7 @@ from specrt.pull import MODELS, cached
 from specrt.reference import ReferenceOps
 from specrt.session import Session
 from specrt.settings import DRAFT_MODEL, spec_options
+from specrt.speculative.draft_head import DraftHead
 from specrt.speculative.registry import Registry, default_registry
 from specrt.speculative.speculation import Speculation
 from specrt.state.messages import Declined
@@ -38,7 +39,12 @@ MAX_SEQUENCES = MAX_ROWS // (MAX_DRAFT + 1)
 
 
 class LLM:
-    """A loaded model; made by ``specrt.load``.
+    """A loaded model; made by ``specrt.load``, which says what most of the arguments are.
+
+    Args:
+        spec: the speculation where a call sets none.
+        draft_head: trained drafter weights, bound to this model; the registry knows who drafts
+            with them.
 
     Attributes:
         path: the file.
@@ -57,6 +63,7 @@ class LLM:
         spec: SpecOptions,
         max_sequences: int,
         registry: Registry | None = None,
+        draft_head: DraftHead | None = None,
     ) -> None:
         self.gguf = gguf
         self.path = gguf.path
@@ -68,7 +75,8 @@ class LLM:
         self.target = Decoder(
             trunk, ops, context=context, kv_type=kv_type, max_sequences=max_sequences
         )
-        self.speculation = Speculation(self.target, registry or default_registry())
+        registry = registry or default_registry()
+        self.speculation = Speculation(self.target, registry, draft_head)
         self.speculation.resolve(spec)  # so that a bad name is told now
         self.generator = Generator(self.target, self.tokenizer, self.speculation, spec)
 
@@ -102,7 +110,8 @@ class LLM:
         Args:
             prompt: text, ids, or a list of either.
             params: one for all, or one per prompt; None is greedy to an end token.
-            spec: the speculation of this call; omitted: as loaded.
+            spec: the speculation of this call; omitted: as loaded; a name: as loaded but for who
+                drafts; None: off.
 
         Returns:
             A completion, or a list of them if ``prompt`` is one.
@@ -198,8 +207,7 @@ class LLM:
 
     def declined(self, spec: Spec = INHERIT) -> list[Declined]:
         """Who cannot draft for this model under these options, and why."""
-        options = self.generator.spec if isinstance(spec, Inherit) else SpecOptions.of(spec)
-        return self.speculation.resolve(options).declined
+        return self.speculation.resolve(self.generator.options(spec)).declined
 
     def _piece(self, token: int | None) -> str:
         if token is None:

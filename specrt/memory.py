@@ -17,7 +17,6 @@ from specrt.models import load_trunk
 from specrt.models.decoder import Decoder
 from specrt.models.loader import Dims
 from specrt.ops import PAGE, Array, KVType
-from specrt.options import MAX_DRAFT
 
 DEFAULT_CONTEXT = 8192
 DEFAULT_SEQUENCES = 4
@@ -140,7 +139,7 @@ def memory_plan(
         kv_per_token=ops.kv_per_token,
         kv=ops.made_kv,
         buffers=ops.made,
-        logits=max_sequences * (MAX_DRAFT + 1) * target.vocab_size * 4,
+        logits=math.prod(target.logits_shape) * 4,
         context=context,
         max_sequences=max_sequences,
         kv_type=kv_type,

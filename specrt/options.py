@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from operator import index
 from typing import Final, SupportsIndex
 
@@ -132,17 +132,62 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class GovernorOptions:
+    """The governor's constants, fitted by replay over texts, repetitions and several cost curves.
+
+    Args:
+        memory: what one more observation of a position leaves of the older ones' weight.
+        idle_memory: what a draft that did not reach a position leaves of them.
+        propose_memory: like ``memory``, for whether the drafter proposes at all.
+        prior: the probability of a match before any was seen.
+        prior_weight: how many observations outweigh the prior, and a position's neighbour.
+        allowance: what drafting may lose per emitted token, in plain steps.
+        first_credit: what it may lose at the beginning, in plain steps.
+        most_credit: how much of what it saved it may lose again, in plain steps.
+        margin: how much faster than plain decoding drafting must look.
+        least_loss: what a draft that missed is taken to lose at least, in plain steps.
+        probe: the tokens of a probe.
+        row_slope: a row's cost before any was measured, in plain steps.
+    """
+
+    memory: float = 0.95
+    idle_memory: float = 0.9
+    propose_memory: float = 0.95
+    prior: float = 0.4
+    prior_weight: float = 1.5
+    allowance: float = 0.011
+    first_credit: float = 2.5
+    most_credit: float = 64.0
+    margin: float = 0.03
+    least_loss: float = 0.25
+    probe: int = 2
+    row_slope: float = 0.12
+
+    def __post_init__(self) -> None:
+        shares = ("memory", "idle_memory", "propose_memory", "prior")
+        for field_ in fields(self):
+            name, value = field_.name, getattr(self, field_.name)
+            most = 1.0 if name in shares else math.inf
+            expected = "a number in [0, 1]" if name in shares else "a number >= 0"
+            _check(_number(value, 0, most), name, value, expected)
+        _check(self.prior_weight > 0, "prior_weight", self.prior_weight, "a number > 0")
+        whole = isinstance(self.probe, int) and 1 <= self.probe <= MAX_DRAFT
+        _check(whole, "probe", self.probe, f"an integer from 1 to {MAX_DRAFT}")
+
+
+@dataclass(frozen=True, slots=True)
 class SpecOptions:
     """Which speculator drafts, and how far.
 
     ``type`` is a registered name, several joined by commas (the first that proposes is used),
-    ``auto`` or ``none``. None means: resolved per target and algorithm, and reported.
+    ``auto`` or ``none``. None means: resolved per target and algorithm, and reported. The governor
+    chooses how far to draft, step by step: on with its own options or with others, or off.
     """
 
     type: str = "auto"
     num_draft: int | None = None
     pmin: float | None = None
-    governor: bool = True
+    governor: bool | GovernorOptions = True
     ngram_max: int = 8
     ngram_min: int = 2
 
@@ -152,6 +197,8 @@ class SpecOptions:
         _check(self.num_draft is None or whole, "num_draft", self.num_draft, expected)
         ok = self.pmin is None or _number(self.pmin, 0, 1)
         _check(ok, "pmin", self.pmin, "None or a number in [0, 1]")
+        ok = isinstance(self.governor, bool | GovernorOptions)
+        _check(ok, "governor", self.governor, "True, False or GovernorOptions")
         orders = (self.ngram_min, self.ngram_max)
         ok = all(isinstance(n, int) for n in orders) and 1 <= orders[0] <= orders[1] <= 16
         _check(

@@ -20,6 +20,7 @@ from specrt.generate import INHERIT, Message, Prompt, Spec, chat_ids
 from specrt.gguf.reader import GGUFFile
 from specrt.options import SamplingParams
 from specrt.speculative.request import Request
+from specrt.speculative.target import Target
 from specrt.state.sequence import Sequence
 from specrt.stream import Pieces, Stream
 
@@ -41,7 +42,8 @@ class Session:
 
     def __init__(self, llm: LLM) -> None:
         self._llm = llm
-        self._sequence: Sequence | None = llm.target.open_sequence()
+        self._target: Target = llm.target
+        self._sequence: Sequence | None = self._target.open_sequence()
         self._running: Stream | None = None
         self.messages: list[Message] = []
 
@@ -97,8 +99,9 @@ class Session:
         text = ""
         for piece in self._llm.generator.run(request):
             text += piece.text
+            if request.sequence.cursor.finish_reason is not None:  # the caller may not come back
+                self.messages = [*turn, {"role": "assistant", "content": text}]
             yield piece
-        self.messages = [*turn, {"role": "assistant", "content": text}]
 
     def _end_running(self) -> None:
         """End the stream before the next turn.
@@ -128,7 +131,7 @@ class Session:
         sequence, self._sequence = self._sequence, None
         if sequence is None:
             return
-        release = partial(self._llm.target.close_sequence, sequence)
+        release = partial(self._target.close_sequence, sequence)
         if self._running is None:
             release()
         else:
@@ -147,18 +150,17 @@ class Session:
         The file is complete or not there; a session loaded from it goes on bit for bit.
         """
         sequence = self._open()
-        llm = self._llm
         header = {
             "format": FORMAT,
-            "fingerprint": fingerprint(llm.gguf),
-            "numerics": llm.target.numerics,
+            "fingerprint": fingerprint(self._llm.gguf),
+            "numerics": self._target.numerics,
             "messages": self.messages,
             "cache_len": sequence.cursor.cache_len,
         }
         arrays = {
             "header": np.frombuffer(json.dumps(header).encode(), np.uint8),
             "tokens": sequence.history[: sequence.cursor.cache_len],
-            **llm.target.export_state(sequence),
+            **self._target.export_state(sequence),
         }
         target = Path(path)
         partial = target.with_name(f"{target.name}.{os.getpid()}.part")
@@ -180,7 +182,8 @@ class Session:
                 holds what this model cannot have made.
         """
         saved = _read(Path(path))
-        expected = {"fingerprint": fingerprint(llm.gguf), "numerics": llm.target.numerics}
+        target: Target = llm.target
+        expected = {"fingerprint": fingerprint(llm.gguf), "numerics": target.numerics}
         for key, value in expected.items():
             if saved.header.get(key) != value:
                 raise MismatchError(
@@ -197,7 +200,7 @@ class Session:
         try:
             sequence = session._open()
             sequence.history[: len(saved.tokens)] = saved.tokens
-            llm.target.import_state(sequence, len(saved.tokens), saved.arrays)
+            target.import_state(sequence, len(saved.tokens), saved.arrays)
             session.messages = saved.header["messages"]
         except BaseException:
             session.close()

@@ -53,7 +53,6 @@ class Stats:
         declined: why others did not serve, as "name: reason".
         prompt_tokens: ids of the prompt.
         cached_tokens: of them, those that a session had consumed before.
-        emitted: ids generated.
         steps: forwards of the target after prefill.
         draft_steps: of them, those that verified a draft.
         num_drafted: sum of K.
@@ -61,8 +60,13 @@ class Stats:
         drafted_at: how often a draft reached position k (index 0 is d1).
         accepted_at: how often the token at position k was accepted.
         origins: of every emitted token.
-        time_to_first_token: milliseconds.
+        time_to_first_token: milliseconds from when the request was given to its first id: for a
+            list from the call, with the wait for the other prompts; for a stream from its start.
         phases: milliseconds by phase.
+        num_draft: the most tokens of a draft, as resolved; None for plain decoding.
+        pmin: the gate of drafts, None for each speculator's own.
+        num_parked: steps in which the governor let no speculator be asked.
+        num_probes: drafts that it tried though they did not look worth it.
         num_draft_counts: how many steps verified K draft tokens, by K.
         plain_step_ms: what the policy measured a step without a draft to cost, None if it did not.
         seed: that the draws used, None if greedy.
@@ -72,7 +76,6 @@ class Stats:
     declined: list[str] = field(default_factory=list)
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    emitted: int = 0
     steps: int = 0
     draft_steps: int = 0
     num_drafted: int = 0
@@ -82,6 +85,10 @@ class Stats:
     origins: list[Origin] = field(default_factory=list)
     time_to_first_token: float | None = None
     phases: Phases = field(default_factory=Phases)
+    num_draft: int | None = None
+    pmin: float | None = None
+    num_parked: int = 0
+    num_probes: int = 0
     num_draft_counts: dict[int, int] = field(default_factory=dict)
     plain_step_ms: float | None = None
     seed: int | None = None
@@ -90,7 +97,6 @@ class Stats:
         """Count a step with K = ``num_draft`` of which m = ``num_accepted`` landed."""
         self.steps += 1
         self.num_draft_counts[num_draft] = self.num_draft_counts.get(num_draft, 0) + 1
-        self.emitted += num_accepted + 1
         self.origins += ["accepted"] * num_accepted
         if not num_draft:
             self.origins.append("plain")
@@ -106,6 +112,11 @@ class Stats:
             self.drafted_at[k] += 1
         for k in range(num_accepted):
             self.accepted_at[k] += 1
+
+    @property
+    def emitted(self) -> int:
+        """Ids generated."""
+        return len(self.origins)
 
     @property
     def acceptance_rate(self) -> float:

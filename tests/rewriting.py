@@ -10,7 +10,7 @@ import gguf
 def rewritten(
     source: Path, path: Path, *, keys=None, tensors=None, extra=None, drop: tuple[str, ...] = ()
 ) -> Path:
-    """A copy of a file with keys or tensors exchanged, tensors added and keys dropped."""
+    """A copy of a file with keys or tensors exchanged or dropped, and tensors added."""
     reader = gguf.GGUFReader(source)
     architecture = reader.fields["general.architecture"].contents()
     writer = gguf.GGUFWriter(path, architecture)
@@ -23,6 +23,8 @@ def rewritten(
     for name, (value, kind) in keys.items():
         writer.add_key_value(name, value, kind)
     for tensor in reader.tensors:
+        if tensor.name in drop:
+            continue
         values = (tensors or {}).get(tensor.name)
         if values is not None:
             writer.add_tensor(tensor.name, values)

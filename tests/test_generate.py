@@ -1,12 +1,13 @@
 """The API over a model that writes text: streams, stop strings, batches, errors, lifetimes."""
 
+import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import specrt
-from specrt import SamplingParams, SpecOptions
+from specrt import INHERIT, GovernorOptions, SamplingParams, SpecOptions
 from specrt.completion import completion
 from specrt.errors import ContextError, OptionError, UnsupportedError
 from specrt.lossless import MixedDrafts
@@ -15,6 +16,7 @@ from specrt.speculative.registry import SpeculatorFactory, default_registry
 from tests.fakes import ScriptedSpeculator
 from tests.models_on_disk import load_golden
 from tests.running import run, same
+from tests.scripted import drafting
 from tests.tiny_model import write_tiny_model
 
 PARAMS = SamplingParams(max_tokens=80, ignore_eos=True, temperature=1.0, seed=3)
@@ -157,6 +159,27 @@ def test_a_list_gives_a_list_and_each_equals_its_own_run(llm):
         same(got, expected)
     assert llm.generate([], PARAMS) == []
     assert llm.generate([ids_of(llm)], PARAMS)[0].text == alone[0].text
+
+
+def test_in_a_batch_the_first_token_comes_after_all_that_was_prefilled_before_it(path, monkeypatch):
+    """Five prompts for two sequences: as a user waits, from when the batch was given."""
+    llm = specrt.load(path, spec="none", max_sequences=2, verbose=False)
+    clock = 0.0
+
+    def slow(seconds, real):
+        def call(*args, **keywords):
+            nonlocal clock
+            clock += seconds
+            return real(*args, **keywords)
+
+        return call
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock)
+    monkeypatch.setattr(llm.target, "prefill", slow(2.0, llm.target.prefill))
+    monkeypatch.setattr(llm.target, "verify", slow(1.0, llm.target.verify))
+    got = llm.generate([PROMPT] * 5, replace(PARAMS, max_tokens=3))
+    assert [one.stats.time_to_first_token for one in got] == [5e3, 5e3, 12e3, 12e3, 17e3]
+    assert llm.generate(PROMPT, PARAMS).stats.time_to_first_token == 3e3
 
 
 def test_a_closed_stream_leaves_the_model_usable(llm):
@@ -337,6 +360,43 @@ def test_a_name_leaves_the_rest_to_the_environment(path, monkeypatch):
     assert specrt.load(path, spec=None, verbose=False).generator.spec.type == "none"
 
 
+def test_a_name_in_a_call_changes_who_drafts_and_nothing_else(path):
+    loaded = SpecOptions(governor=False, num_draft=3, pmin=0.25, ngram_max=5)
+    registry = default_registry()
+    toy = ScriptedSpeculator(lambda c: [1] * c.num_draft)
+    registry.register(SpeculatorFactory("toy", False, lambda *_: toy))
+    llm = specrt.load(path, spec=loaded, registry=registry, verbose=False)
+    pmins = []
+    toy.script = lambda c: pmins.append(c.pmin) or [1] * c.num_draft
+    calls = (
+        llm.generate,
+        lambda *a, **k: llm.generate([a[0]], *a[1:], **k)[0],
+        lambda *a, **k: list(stream := llm.stream(*a, **k)) and stream.completion,
+        lambda prompt, *a, **k: llm.chat([{"role": "user", "content": prompt}], *a, **k),
+        llm.session().generate,
+        llm.session().send,
+    )
+    params = replace(PARAMS, max_tokens=30)
+    for call in calls:
+        counts = call(PROMPT, params, spec="toy").stats.num_draft_counts
+        assert counts[3] > 10 and max(counts) == 3
+        assert not call(PROMPT, params, spec=None).stats.num_drafted
+        assert not call(PROMPT, params, spec="none").stats.num_drafted
+        counts = call(PROMPT, params, spec=drafting(6)).stats.num_draft_counts
+        assert counts[6] > 5
+    assert set(pmins) == {0.25, None}
+    assert [one.name for one in llm.declined("draft-head")] == ["draft-head"]
+
+
+def test_a_name_in_a_call_leaves_the_rest_to_the_environment(path, monkeypatch):
+    monkeypatch.setenv("SPECRT_SPEC_DRAFT", "3")
+    llm = specrt.load(path, verbose=False)
+    assert llm.generator.options("ngram") == SpecOptions(type="ngram", num_draft=3)
+    assert llm.generator.options(INHERIT) == SpecOptions(num_draft=3)
+    assert llm.generator.options(None) == SpecOptions(type="none")
+    assert llm.generator.options(SpecOptions(pmin=0.5)) == SpecOptions(pmin=0.5)
+
+
 def test_options_that_differ_in_numbers_share_a_speculator(llm):
     speculators = {
         llm.speculation.resolve(SpecOptions(type="ngram", num_draft=k, pmin=p)).speculators
@@ -344,6 +404,26 @@ def test_options_that_differ_in_numbers_share_a_speculator(llm):
         for p in (None, 0.1, 0.2)
     }
     assert len(speculators) == 1
+
+
+def test_what_was_resolved_and_decided_is_reported(llm):
+    got = llm.generate("a b c d " * 6, SamplingParams(max_tokens=40), spec="ngram").stats
+    assert (got.num_draft, got.pmin) == (8, None)
+    assert got.num_parked + got.num_probes > 0 and sum(got.num_draft_counts.values()) == got.steps
+    options = SpecOptions(type="ngram", num_draft=3, pmin=0.2, governor=False)
+    got = llm.generate("a b c d " * 6, SamplingParams(max_tokens=40), spec=options).stats
+    assert (got.num_draft, got.pmin, got.num_parked, got.num_probes) == (3, 0.2, 0, 0)
+    assert llm.generate("a", SamplingParams(max_tokens=2), spec=None).stats.num_draft is None
+
+
+def test_the_governor_can_be_tuned(llm):
+    """Without credit nothing is risked, so nothing is drafted."""
+    cautious = GovernorOptions(first_credit=0.0, allowance=0.0)
+    options = SpecOptions(type="ngram", governor=cautious)
+    got = llm.generate("a b c d " * 6, SamplingParams(max_tokens=40), spec=options).stats
+    assert got.num_parked == got.steps and not got.num_drafted
+    with pytest.raises(OptionError, match="governor"):
+        SpecOptions(governor="yes")
 
 
 OUTSIDE = {

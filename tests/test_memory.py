@@ -7,11 +7,12 @@ import pytest
 
 import specrt
 from specrt import SamplingParams
-from specrt.errors import OptionError
+from specrt.errors import ContextError, OptionError
 from specrt.gguf.reader import open_gguf
 from specrt.host import HostOps
 from specrt.memory import memory_plan
 from specrt.options import MAX_DRAFT
+from specrt.state.messages import Window
 from tests.models_on_disk import GOLDENS, golden_path, real_model
 from tests.tiny_model import write_tiny_model
 
@@ -69,13 +70,22 @@ def test_all_sequences_count(tmp_path):
     assert {"weights", "work buffers", "logits of sampled tokens", "headroom"} <= set(labels)
 
 
-def test_logits_are_those_that_a_step_can_reach(tmp_path, made):
-    llm = specrt.load(write_tiny_model(tmp_path / "tiny.gguf"), max_sequences=2, verbose=False)
+@pytest.mark.parametrize("max_sequences", [1, 2, 7])
+def test_logits_are_those_that_a_step_can_reach(tmp_path, made, max_sequences):
+    path = write_tiny_model(tmp_path / "tiny.gguf")
+    llm = specrt.load(path, max_sequences=max_sequences, verbose=False)
     made.clear()
     llm.generate("a", SamplingParams(max_tokens=2))
     assert sum(made) == 0
     llm.generate("a", SamplingParams(max_tokens=2, temperature=1.0))
-    assert llm.plan.logits == 2 * (MAX_DRAFT + 1) * llm.target.vocab_size * 4 <= sum(made)
+    rows = max_sequences * (MAX_DRAFT + 1)
+    assert llm.plan.logits == rows * llm.target.vocab_size * 4 == sum(made)
+    windows = [Window(llm.target.open_sequence(), [5] * 65, 0) for _ in range(max_sequences)]
+    assert len(llm.target.verify(windows, logits=True).logits) == rows
+    windows[0].tokens.append(5)
+    with pytest.raises(ContextError, match=f"{rows + 1} rows with logits .* at most {rows}"):
+        llm.target.verify(windows, logits=True)
+    assert len(llm.target.verify(windows).ids) == rows + 1
 
 
 @pytest.mark.parametrize("context", [0, -1, 513, 10**12])

@@ -75,6 +75,24 @@ def test_an_interrupted_turn_is_no_turn(llm):
         )
 
 
+@pytest.mark.parametrize("max_tokens", [1, 4])
+def test_a_finished_answer_joins_before_its_last_piece_is_given_out(llm, max_tokens):
+    params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+    with llm.session() as session:
+        with session.stream_send("hello", params, spec="none") as stream:
+            for _ in range(max_tokens):
+                assert session.messages == []
+                next(stream)
+            messages = session.messages
+        text = stream.completion.text
+        assert stream.completion.finish_reason == "length"
+        assert messages == session.messages
+        assert messages == [
+            {"role": "user", "content": "hello"},
+            {"role": "assistant", "content": text},
+        ]
+
+
 @pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0"])
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
 def test_a_saved_session_goes_on_bit_for_bit(name, kv_type, tmp_path):

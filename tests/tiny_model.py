@@ -25,6 +25,7 @@ def write_tiny_model(
     architecture: str = "llama",
     drop: tuple[str, ...] = (),
     context: int = CONTEXT,
+    head_dim: int = HEAD_DIM,
     seed: int = 0,
 ) -> Path:
     """Write a llama model over byte-level pieces; most of its tokens are printable text.
@@ -34,13 +35,14 @@ def write_tiny_model(
         architecture: written under this name.
         drop: keys (without the architecture) and tensors to leave out.
         context: that it says it was trained for.
+        head_dim: of queries, keys and values.
         seed: of the weights.
     """
     writer = gguf.GGUFWriter(path, architecture)
     pieces = [(c, NORMAL) for c in ALPHABET] + [(m.replace(" ", ""), NORMAL) for m in MERGES]
     pieces += [("<|im_start|>", CONTROL), ("<|im_end|>", CONTROL)]
     vocab_size = len(pieces)
-    _keys(writer, architecture, drop, context)
+    _keys(writer, architecture, drop, context, head_dim)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list([piece for piece, _ in pieces])
@@ -50,7 +52,7 @@ def write_tiny_model(
     if template is not None:
         writer.add_chat_template(template)
     random = np.random.default_rng(seed)
-    for name, shape in _shapes(vocab_size).items():
+    for name, shape in _shapes(vocab_size, head_dim).items():
         if name not in drop:
             values = np.ones(shape) if len(shape) == 1 else random.normal(0, 0.15, shape)
             kind = np.float32 if len(shape) == 1 else np.float16
@@ -78,7 +80,9 @@ def required_tensors() -> list[str]:
     return [name for name in _shapes(1) if name != "output.weight"]
 
 
-def _keys(writer: gguf.GGUFWriter, architecture: str, drop: tuple[str, ...], context: int) -> None:
+def _keys(
+    writer: gguf.GGUFWriter, architecture: str, drop: tuple[str, ...], context: int, head_dim: int
+) -> None:
     integers = {
         "context_length": context,
         "embedding_length": WIDTH,
@@ -86,8 +90,8 @@ def _keys(writer: gguf.GGUFWriter, architecture: str, drop: tuple[str, ...], con
         "feed_forward_length": FFN,
         "attention.head_count": HEADS,
         "attention.head_count_kv": KV_HEADS,
-        "attention.key_length": HEAD_DIM,
-        "attention.value_length": HEAD_DIM,
+        "attention.key_length": head_dim,
+        "attention.value_length": head_dim,
     }
     for name, value in integers.items():
         if name not in drop:
@@ -96,7 +100,7 @@ def _keys(writer: gguf.GGUFWriter, architecture: str, drop: tuple[str, ...], con
         writer.add_float32(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5)
 
 
-def _shapes(vocab_size: int) -> dict[str, tuple[int, ...]]:
+def _shapes(vocab_size: int, head_dim: int = HEAD_DIM) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (vocab_size, WIDTH),
         "output.weight": (vocab_size, WIDTH),
@@ -105,10 +109,10 @@ def _shapes(vocab_size: int) -> dict[str, tuple[int, ...]]:
     for layer in range(LAYERS):
         block = {
             "attn_norm": (WIDTH,),
-            "attn_q": (HEADS * HEAD_DIM, WIDTH),
-            "attn_k": (KV_HEADS * HEAD_DIM, WIDTH),
-            "attn_v": (KV_HEADS * HEAD_DIM, WIDTH),
-            "attn_output": (WIDTH, HEADS * HEAD_DIM),
+            "attn_q": (HEADS * head_dim, WIDTH),
+            "attn_k": (KV_HEADS * head_dim, WIDTH),
+            "attn_v": (KV_HEADS * head_dim, WIDTH),
+            "attn_output": (WIDTH, HEADS * head_dim),
             "ffn_norm": (WIDTH,),
             "ffn_gate": (FFN, WIDTH),
             "ffn_up": (FFN, WIDTH),

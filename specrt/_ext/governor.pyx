@@ -10,7 +10,7 @@ cdef double CLEAR = 1.5  # unless drafting is clearly faster
 
 
 cdef class CostCurve:
-    """Seconds of a call by its size 0 .. 64: robust running estimates and a curve through them.
+    """Seconds of a call by its size: robust running estimates and a curve through them.
 
     seconds(size) = scale * ratio(size), where the ratio of the size that came first is 1. The scale
     follows the machine's speed of the moment quickly and for all sizes at once, the ratios slowly:
@@ -18,7 +18,9 @@ cdef class CostCurve:
 
     No size costs more than a larger one: sizes that contradict that share their mean. Between
     measured sizes the curve is linear, past the largest it goes on at its mean slope; while one
-    size is known, that is ``prior_slope`` times the cost of size 0.
+    size is known, that is ``prior_slope`` times the cost of size 0. Until a size has three samples
+    the curve goes through it only where it is cheaper than the well known sizes let expect: else
+    one stall would rule a size out for ever.
 
     Args:
         prior_slope: the assumed cost of one more, as a share of the smallest call.
@@ -38,25 +40,44 @@ cdef class CostCurve:
         self.largest = self.reference = -1
 
     def add(self, int size, double seconds):
-        """Count one call. Of the first three samples the least counts, since first calls are slow;
-        later ones are clipped at half and twice the estimate."""
-        if not 0 <= size < SIZES:
-            raise ValueError(f"size {size}: expected 0 .. {SIZES - 1}")
-        self._add(size, seconds)
+        """Count one call; sizes behind 64 are left out.
+
+        Of the first three samples of a size the least counts, since first calls are slow; later
+        ones are clipped at half and twice the estimate.
+        """
+        if size < 0:
+            raise ValueError(f"size {size}: expected 0 or more")
+        if size < SIZES:
+            self._add(size, seconds)
 
     def at(self, int size):
-        """The curve's seconds at a size in 0 .. 64; 0 before any sample."""
-        if not 0 <= size < SIZES:
-            raise ValueError(f"size {size}: expected 0 .. {SIZES - 1}")
-        return self.curve[size]
+        """The curve's seconds at a size >= 0; 0 before any sample."""
+        if size < 0:
+            raise ValueError(f"size {size}: expected 0 or more")
+        return self._at(size)
 
-    cdef bint doubts_smallest(self) noexcept:
-        """True if size 0 was not measured, or once or twice and too slow beside a larger size."""
-        cdef int size
-        if self.samples[0] == 0 or self.samples[0] >= 3:
-            return self.samples[0] == 0
-        for size in range(1, self.largest + 1):
-            if self.samples[size] > 0 and self.ratios[0] > 1.1 * self.ratios[size]:
+    cdef double _at(self, int size) noexcept:
+        cdef double last = self.curve[SIZES - 1]
+        if size < SIZES:
+            return self.curve[size]
+        return last + (size - SIZES + 1) * (last - self.curve[SIZES - 2])
+
+    cdef double _charge(self, int size) noexcept:
+        """What a call is taken to have cost: where a size is new, no less than it may well be."""
+        cdef double seconds = self._at(size)
+        if size < SIZES and 0 < self.samples[size] < 3:
+            seconds = max(seconds, min(self.scale * self.ratios[size], 2 * seconds))
+        return seconds
+
+    cdef bint doubts(self, int size) noexcept:
+        """True if a size was not measured, or once or twice and too slow beside a larger one."""
+        cdef int larger
+        if size >= SIZES or self.samples[size] >= 3:
+            return False
+        if self.samples[size] == 0:
+            return True
+        for larger in range(size + 1, self.largest + 1):
+            if self.samples[larger] > 0 and self.ratios[size] > 1.1 * self.ratios[larger]:
                 return True
         return False
 
@@ -98,12 +119,21 @@ cdef class CostCurve:
         cdef double weight[SIZES]
         cdef int first[SIZES]  # the smallest size of a pool
         cdef int last[SIZES]
-        cdef int pools = 0, size, i
-        cdef double slope, step
-        for size in range(self.largest + 1):
+        cdef int pools = 0, size, i, known, start = 0
+        cdef double slope, step, base
+        while self.samples[start] == 0:
+            start += 1
+        known, base = start, self.ratios[start]
+        slope = self.prior_slope * base / (1 + self.prior_slope * start)
+        for size in range(start, self.largest + 1):
             if self.samples[size] == 0:
                 continue
             mean[pools], weight[pools] = self.ratios[size], min(self.samples[size], HEAVIEST)
+            if self.samples[size] < 3:
+                mean[pools] = min(mean[pools], base + slope * (size - known))
+            elif size > start:
+                known, base = size, self.ratios[size]
+                slope = max(0.0, (base - self.ratios[start]) / (size - start))
             first[pools] = last[pools] = size
             while pools > 0 and mean[pools - 1] >= mean[pools]:
                 mean[pools - 1] = (mean[pools - 1] * weight[pools - 1]
@@ -130,146 +160,43 @@ cdef class CostCurve:
             self.curve[i] = self.curve[i - 1] + self.scale * slope
 
 
-cdef class AdaptivePolicy:
-    """Drafts the K that emits the most tokens a second, at a bounded risk, for one sequence.
+cdef class Acceptance:
+    """How often one speculator proposes in one sequence, and how far its drafts land.
 
-    With Q_i = P(a draft has i tokens), A_i = P(its first i match) and c(k) the cost of a step with
-    k draft tokens:
-
-        rate(K) = (1 + sum_{i<=K} Q_i A_i) / (c(0) + sum_{i<=K} Q_i (c(i) - c(i - 1)) + draft(K))
-
-    Q and A are products of conditional probabilities by position, which forget exponentially. A
-    position counts where it was reached: a fully accepted draft says nothing about the next
-    position, which is drawn towards its neighbour. K is worth it if it beats a plain step by the
-    margin, since costs are known only so well. A after a draft that broke is kept apart from A
-    after one that landed whole, since copying goes on until it ends. K grows at most twofold a step.
-
-    The risk is a credit, in plain steps. Each emitted token adds the allowance; a step that drafts
-    adds what it saved against plain decoding of what it emitted, or subtracts what it lost, by the
-    curves and not by its own seconds, which a busy machine can stretch or shrink. A draft that
-    missed costs at least ``least_loss``, whatever the curves say. No
-    draft is longer than the credit could pay if all of it missed. Where none looks worth it, a
-    short probe goes out whenever the credit pays for it. So drafting that never pays loses the
-    allowance and no more, and yet it never parks for good. A drafter that proposes nothing costs
-    a plain step, and is no failure.
-
-    Args:
-        rows: the cost of the target's steps by num_draft, shared by its sequences.
-        drafts: the speculator's cost by the tokens it proposed, shared likewise.
-        options: a ``GovernorOptions``.
+    With Q_i = P(a draft has i tokens) and A_i = P(its first i match): both are products of
+    conditional probabilities by position, which forget exponentially. A position counts where it
+    was reached: a fully accepted draft says nothing about the next position, which is drawn
+    towards its neighbour. A after a draft that broke is kept apart from A after one that landed
+    whole, since copying goes on until it ends.
     """
 
-    cdef readonly CostCurve rows
-    cdef readonly CostCurve drafts
-    cdef readonly double credit
-    cdef readonly int num_parked
-    cdef readonly int num_probes
-    cdef readonly list steps_by_num_draft
+    cdef CostCurve drafts          # the speculator's seconds by the tokens that it proposed
     cdef double asked[SIZES]       # [i]: steps that proposed i - 1 tokens and were to propose i
     cdef double given[SIZES]       # those that did
     cdef double reached[2][SIZES]  # [broken, i]: drafts whose first i - 1 tokens matched
     cdef double matched[2][SIZES]  # those whose token i matched too
     cdef int broken                # the last draft did not match to its end
     cdef int limit                 # the longest draft to try
-    cdef int since_plain           # steps since the last one without a draft
     cdef int num_asked             # K of this step
-    cdef bint probing
-    cdef double memory, idle_memory, propose_memory, prior, prior_weight, allowance, most_credit
-    cdef double margin, least_loss
-    cdef int probe
+    cdef double memory, idle_memory, propose_memory, prior_weight
 
-    def __cinit__(self, CostCurve rows not None, CostCurve drafts not None, options):
-        self.rows, self.drafts = rows, drafts
+    def __cinit__(self, CostCurve drafts not None, options):
+        cdef int broken
+        self.drafts = drafts
         self.memory, self.idle_memory = options.memory, options.idle_memory
-        self.propose_memory = options.propose_memory
-        self.prior, self.prior_weight = options.prior, options.prior_weight
-        self.allowance, self.credit = options.allowance, options.first_credit
-        self.most_credit = options.most_credit
-        self.margin, self.least_loss = options.margin, options.least_loss
-        self.probe = options.probe
+        self.propose_memory, self.prior_weight = options.propose_memory, options.prior_weight
         self.limit = 4
-        self.steps_by_num_draft = [0] * SIZES
         for broken in range(2):
             self.reached[broken][1] = self.prior_weight
-            self.matched[broken][1] = self.prior_weight * self.prior
+            self.matched[broken][1] = self.prior_weight * options.prior
 
-    @property
-    def plain_seconds(self):
-        """What a step without a draft costs; None before one was measured."""
-        return self.rows.curve[0] if self.rows.samples[0] > 0 else None
-
-    def num_draft(self, int max_draft):
-        """K for the next step, 0 for a plain one."""
-        cdef int most = min(max_draft, self.limit)
-        cdef double afford = self.rows.curve[0] * (1 + self.credit)
-        self.num_asked, self.probing = 0, False
-        if self.rows.doubts_smallest():
-            return 0  # all is measured against a plain step
-        while most > 0 and self.rows.curve[most] + self.drafts.curve[most] > afford:
-            most -= 1
-        self.num_asked = self._best(most)
-        if self.num_asked == 0:
-            self.num_asked = min(self.probe, most)
-            self.probing = self.num_asked > 0
-        return self.num_asked
-
-    def observe(self, int num_proposed, int num_matched, double draft_seconds,
-                double verify_seconds, double other_seconds):
-        """Hear what the step cost and gained; without a draft it was a plain step."""
-        cdef double seconds, gained
-        num_proposed = min(num_proposed, SIZES - 1)
-        self.rows._add(num_proposed, verify_seconds + other_seconds)
-        self.steps_by_num_draft[num_proposed] += 1
-        self.since_plain = 0 if num_proposed == 0 else self.since_plain + 1
-        if self.num_asked == 0:
-            self.num_parked += 1
-        else:
-            self.drafts._add(num_proposed, draft_seconds)
-            self._count_proposed(num_proposed)
-            if num_proposed > 0:
-                self._count_matched(num_proposed, num_matched)
-                self.num_probes += self.probing
-            seconds = self.rows.curve[num_proposed] + self.drafts.curve[num_proposed]
-            gained = num_matched + 1 - seconds / self.rows.curve[0]
-            if num_proposed > 0 and num_matched == 0:
-                gained = min(gained, -self.least_loss)
-            self.credit += gained
-        self.credit += self.allowance * (num_matched + 1)
-        self.credit = min(self.credit, self.most_credit)
-        self.num_asked = 0
-
-    cdef int _best(self, int most) noexcept:
-        cdef const double *rows = self.rows.curve
-        cdef const double *drafts = self.drafts.curve
-        cdef const double *reached = self.reached[self.broken]
-        cdef const double *matched = self.matched[self.broken]
-        cdef double accepts = matched[1] / reached[1]
-        cdef double proposes = (1 + self.given[1]) / (1 + self.asked[1])
-        cdef double present = proposes, lands = accepts, tokens = 1, seconds = rows[0]
-        cdef double rate, best_rate = (1 + self.margin) / rows[0]
-        cdef int k, best = 0
-        for k in range(1, most + 1):
-            if k > 1:
-                present *= (1 + self.given[k]) / (1 + self.asked[k])
-                accepts = (self.prior_weight * accepts + matched[k]) / (
-                    self.prior_weight + reached[k])
-                lands *= accepts
-            tokens += present * lands
-            seconds += present * (rows[k] - rows[k - 1])
-            rate = tokens / (seconds + proposes * drafts[k] + (1 - proposes) * drafts[0])
-            if rate > best_rate:
-                best, best_rate = k, rate
-        if best_rate * rows[0] < CLEAR and self.since_plain >= RECENT:
-            return 0  # what a plain step costs now decides, so see
-        return best
-
-    cdef void _count_proposed(self, int num_proposed) noexcept:
+    cdef void count_proposed(self, int num_proposed) noexcept:
         cdef int i
         for i in range(1, min(num_proposed + 1, self.num_asked) + 1):
             self.asked[i] = self.propose_memory * self.asked[i] + 1
             self.given[i] = self.propose_memory * self.given[i] + (i <= num_proposed)
 
-    cdef void _count_matched(self, int num_proposed, int num_matched) noexcept:
+    cdef void count_matched(self, int num_proposed, int num_matched) noexcept:
         cdef double *reached = self.reached[self.broken]
         cdef double *matched = self.matched[self.broken]
         cdef int num_reached = min(num_matched + 1, num_proposed)
@@ -284,4 +211,148 @@ cdef class AdaptivePolicy:
         if self.broken:
             self.limit = max(min(self.limit, FLOOR), max(3 * self.limit // 4, 2 * num_matched + 2))
         else:
-            self.limit = min(max(self.limit, 2 * num_proposed + 2), SIZES - 1)
+            self.limit = max(self.limit, 2 * num_proposed + 2)
+        self.limit = min(self.limit, SIZES - 1)
+
+    cdef int best(self, CostCurve rows, int others, int most, double margin,
+                  double *gain) noexcept:
+        """The K in 0 .. most that emits the most tokens a second, and its gain over plain."""
+        cdef const double *drafts = self.drafts.curve
+        cdef const double *reached = self.reached[self.broken]
+        cdef const double *matched = self.matched[self.broken]
+        cdef double accepts = matched[1] / reached[1]
+        cdef double proposes = (1 + self.given[1]) / (1 + self.asked[1])
+        cdef double present = proposes, lands = accepts, tokens = others + 1
+        cdef double plain = rows._at(others), seconds = plain
+        cdef double rate, best_rate = (1 + margin) * tokens / plain
+        cdef int k, best = 0
+        for k in range(1, most + 1):
+            if k > 1:
+                present *= (1 + self.given[k]) / (1 + self.asked[k])
+                accepts = (self.prior_weight * accepts + matched[k]) / (
+                    self.prior_weight + reached[k])
+                lands *= accepts
+            tokens += present * lands
+            seconds += present * (rows._at(others + k) - rows._at(others + k - 1))
+            rate = tokens / (seconds + proposes * drafts[k] + (1 - proposes) * drafts[0])
+            if rate > best_rate:
+                best, best_rate = k, rate
+        gain[0] = best_rate * plain / (others + 1)
+        return best
+
+
+cdef class AdaptivePolicy:
+    """Drafts the K that emits the most tokens a second, at a bounded risk, for one sequence.
+
+    With Q and A of the speculator that is asked, c(n) the cost of a step with n + 1 rows and B - 1
+    other sequences in it, taken to be plain:
+
+        rate(K) = (B + sum_{i<=K} Q_i A_i)
+                  / (c(B - 1) + sum_{i<=K} Q_i (c(B - 1 + i) - c(B - 2 + i)) + draft(K))
+
+    K is worth it if it beats a plain step by the margin, since costs are known only so well. While
+    drafting is not clearly faster, a plain step now and then measures what it is compared with. K
+    grows at most twofold a step.
+
+    The risk is a credit, in plain tokens. Each emitted token adds the allowance; a step that drafts
+    adds what it saved against plain decoding of what it emitted, or subtracts what it lost, by the
+    curves and not by its own seconds, which a busy machine can stretch or shrink; what the
+    speculators spend on hearing of the kept rows is subtracted too. A draft that missed costs at
+    least ``least_loss``, whatever the curves say. No draft is longer than the credit could pay if
+    all of it missed. Where none looks worth it, a short probe goes out whenever the credit pays for
+    it. So drafting that never pays loses the allowance and no more, and yet it never parks for
+    good. A drafter that proposes nothing costs a plain step, and is no failure.
+
+    Args:
+        rows: the cost of the target's steps by their rows but one, shared by its sequences.
+        drafts: each speculator's cost by the tokens it proposed, shared likewise; grows.
+        options: a ``GovernorOptions``.
+    """
+
+    cdef readonly CostCurve rows
+    cdef dict drafts
+    cdef dict members  # the Acceptance of each speculator that was asked
+    cdef readonly double credit
+    cdef readonly int num_parked
+    cdef readonly int num_probes
+    cdef object options
+    cdef Acceptance source  # who proposed last
+    cdef double spent       # on the proposals of this step, by the curves
+    cdef int others         # sequences beside this one in the last step
+    cdef int since_plain    # steps since the last one without a draft
+    cdef bint asking        # some speculator was asked in this step
+    cdef bint probing
+    cdef double allowance, most_credit, margin, least_loss
+    cdef int probe
+
+    def __cinit__(self, CostCurve rows not None, dict drafts not None, options):
+        self.rows, self.drafts, self.members, self.options = rows, drafts, {}, options
+        self.allowance, self.credit = options.allowance, options.first_credit
+        self.most_credit = options.most_credit
+        self.margin, self.least_loss = options.margin, options.least_loss
+        self.probe = options.probe
+
+    @property
+    def plain_seconds(self):
+        """What a step without a draft costs; None before one was measured."""
+        return None if self.rows.doubts(self.others) else self.rows._at(self.others)
+
+    def num_draft(self, str member, int max_draft, int others=0):
+        """K that this speculator is to propose in the next step, 0 if it is not to be asked."""
+        cdef Acceptance asked = self._member(member)
+        cdef int most = min(min(max_draft, asked.limit), SIZES - 1)
+        cdef double plain = self.rows._at(others)
+        cdef double risk = self.credit * plain / (others + 1), gain = 0
+        asked.num_asked = 0
+        if self.rows.doubts(others):
+            return 0  # all is measured against a plain step
+        while most > 0 and self.rows._at(others + most) - plain + asked.drafts.curve[most] > risk:
+            most -= 1
+        asked.num_asked = asked.best(self.rows, others, most, self.margin, &gain)
+        if asked.num_asked > 0 and gain < CLEAR and self.since_plain >= RECENT:
+            asked.num_asked = 0  # what a plain step costs now decides, so see
+        elif asked.num_asked == 0:
+            asked.num_asked = min(self.probe, most)
+            self.probing = asked.num_asked > 0
+        self.asking = self.asking or asked.num_asked > 0
+        return asked.num_asked
+
+    def proposed(self, str member, int num_proposed, double seconds):
+        """Hear what a speculator that was asked proposed, and how long it took."""
+        cdef Acceptance source = self._member(member)
+        num_proposed = min(num_proposed, SIZES - 1)
+        source.drafts._add(num_proposed, seconds)
+        source.count_proposed(num_proposed)
+        self.spent += source.drafts._charge(num_proposed)
+        if num_proposed > 0:
+            self.source = source
+
+    def observe(self, int num_proposed, int num_matched, double upkeep=0, int others=0):
+        """Hear what a step gained; ``rows`` has heard before what it cost."""
+        cdef double plain = self.rows._at(others)
+        cdef double token = plain / (others + 1), saved = 0
+        num_proposed = min(num_proposed, SIZES - 1)
+        self.others = others
+        self.since_plain = 0 if num_proposed == 0 else self.since_plain + 1
+        if not self.asking:
+            self.num_parked += 1
+        else:
+            saved = num_matched - (
+                self.rows._charge(others + num_proposed) - plain + self.spent) / token
+        if num_proposed > 0 and self.source is not None:
+            self.source.count_matched(num_proposed, num_matched)
+            self.num_probes += self.probing
+            if num_matched == 0:
+                saved = min(saved, -self.least_loss)
+        self.credit += saved - upkeep / token + self.allowance * (num_matched + 1)
+        self.credit = min(self.credit, self.most_credit)
+        self.asking = self.probing = False
+        self.spent = 0
+
+    cdef Acceptance _member(self, str name):
+        found = self.members.get(name)
+        if found is None:
+            if name not in self.drafts:
+                self.drafts[name] = CostCurve(1.0)  # a token at a time, until it shows
+            found = self.members[name] = Acceptance(self.drafts[name], self.options)
+        return found

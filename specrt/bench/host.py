@@ -222,9 +222,9 @@ def ngram_bounds(times: Iterable[HostTime]) -> list[Bound]:
 
 
 def governor_step(most: int, calls: int) -> HostTime:
-    """num_draft and observe; nothing checks them, since no K changes a result."""
+    """All that a step asks and tells; nothing checks it, since no K changes a result."""
     seconds, _ = _timed_each(governor_calls(most, calls))
-    return HostTime("governor", "num_draft and observe", most, Latency.of(seconds), calls)
+    return HostTime("governor", "a step", most, Latency.of(seconds), calls)
 
 
 def governor_calls(most: int, calls: int) -> Iterator[Callable[[], None]]:
@@ -233,9 +233,11 @@ def governor_calls(most: int, calls: int) -> Iterator[Callable[[], None]]:
     outcomes = np.random.default_rng(0).integers(0, 3, calls).tolist()
 
     def step(outcome: int) -> None:
-        num_draft = policy.num_draft(most)
-        landed = num_draft * outcome // 2
-        policy.observe(num_draft, landed, 1e-6, 0.01 + 0.001 * num_draft, 1e-6)
+        num_draft = policy.num_draft("ngram", most)
+        if num_draft:
+            policy.proposed("ngram", num_draft, 1e-6)
+        policy.rows.add(num_draft, 0.01 + 0.001 * num_draft)
+        policy.observe(num_draft, num_draft * outcome // 2)
 
     return (partial(step, outcome) for outcome in outcomes)
 

@@ -63,8 +63,10 @@ class ForcedRuntime(Runtime):
         super().__init__(target)
         self._text = np.array(text, np.int32)
 
-    def _verify(self, requests: list[Request], drafts: list[Draft]) -> Verification:
-        verification = super()._verify(requests, drafts)
+    def _verify(
+        self, requests: list[Request], drafts: list[Draft], taps: frozenset[Tap], logits: bool
+    ) -> Verification:
+        verification = super()._verify(requests, drafts, taps, logits)
         (request,) = requests
         first = request.sequence.cursor.cache_len + 1
         return replace(verification, ids=self._text[first : first + len(verification.ids)])

@@ -123,8 +123,9 @@ def merged(all_stats: Sequence[Stats]) -> Stats:
     total = Stats()
     counts: Counter[int] = Counter()
     for stats in all_stats:
-        for name in ("emitted", "steps", "draft_steps", "num_drafted", "num_accepted"):
+        for name in ("steps", "draft_steps", "num_drafted", "num_accepted"):
             setattr(total, name, getattr(total, name) + getattr(stats, name))
+        total.origins += stats.origins
         for phase in fields(Phases):
             total.phases.add(phase.name, getattr(stats.phases, phase.name))
         total.drafted_at = _added(total.drafted_at, stats.drafted_at)

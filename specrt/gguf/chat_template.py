@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
-from jinja2 import TemplateSyntaxError, nodes
+from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from specrt.errors import FormatError, OptionError
+from specrt.gguf.template_sandbox import TemplateEnvironment
 
 __all__ = ["ChatTemplate"]
 
@@ -58,13 +58,13 @@ def _tojson(
     )
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+def _environment() -> TemplateEnvironment:
+    environment = TemplateEnvironment(
+        filters={"tojson": _tojson},
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[_GenerationBlocks, "jinja2.ext.loopcontrols"],
     )
-    environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
     return environment
@@ -88,7 +88,8 @@ def _check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
 class ChatTemplate:
     """A model's chat template, run in a sandbox: it reaches no file and no attribute of Python.
 
-    Its output is bounded, its running time is not.
+    Making it computes nothing of what the template says. ``render`` bounds its output and each of
+    its steps, but not how many steps it takes.
 
     Args:
         source: Jinja as transformers takes it; None: the file has no template, and ``render``
@@ -104,11 +105,11 @@ class ChatTemplate:
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         try:
             self._template = _environment().from_string(source or "")
-        # Jinja compiles to Python, whose own limits on nesting are other exceptions.
-        except (TemplateSyntaxError, SyntaxError, RecursionError, MemoryError) as error:
+        # Jinja compiles to Python, whose own limits (nesting, digits) are other exceptions.
+        except Exception as error:
             raise FormatError(
                 f"tokenizer.chat_template is no valid Jinja: {error}; expected a template as "
-                "transformers takes it: pass the prompt as text instead"
+                "transformers takes it: take a file with a valid one, or without any"
             ) from None
 
     def render(

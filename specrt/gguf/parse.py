@@ -32,6 +32,9 @@ MAX_DEPTH = 4
 MAX_KEY_BYTES = (1 << 16) - 1
 MAX_STRING_BYTES = 1 << 24
 MAX_ITEMS = 1 << 24  # numbers or strings in an array
+# Of all of a file's metadata together: a sparse file costs nothing to make.
+MAX_COPIED_BYTES = 1 << 26  # strings, keys, names, and arrays that the file leaves unaligned
+MAX_TOTAL_ITEMS = 1 << 25  # numbers and strings in arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,8 @@ class Cursor:
         self.data, self.path, self.pos = data, path, 0
         self._bytes = data.data
         self._arrays_left = MAX_ENTRIES
+        self._bytes_left = MAX_COPIED_BYTES
+        self._items_left = MAX_TOTAL_ITEMS
 
     @property
     def left(self) -> int:
@@ -105,7 +110,8 @@ class Cursor:
         return value
 
     def string(self, what: str, limit: int = MAX_STRING_BYTES) -> str:
-        length = self.count(f"bytes in {what}", 1, limit)
+        length = self.count(f"bytes in {what}", 1, min(limit, self._bytes_left))
+        self._bytes_left -= length
         raw = self.data[self.pos : self.pos + length].tobytes()
         try:
             text = raw.decode()
@@ -133,7 +139,7 @@ class Cursor:
             raise self.error(f"{key!r} nests arrays deeper than {MAX_DEPTH}; the file is damaged")
         type_id = self.scalar("I")
         if type_id == STRING:
-            count = self.count(f"strings in {key!r}", 8, MAX_ITEMS)
+            count = self._items(f"strings in {key!r}", 8)
             strings = StringArray(self.data, self.pos, count, f"{self.path}: {key!r}")
             self.pos = strings.end
             return strings
@@ -150,14 +156,31 @@ class Cursor:
                 f"{key!r} is an array of type {type_id}; expected 0 to 12: the file is damaged"
             )
         dtype = np.dtype(SCALARS[type_id]).newbyteorder("<")
-        count = self.count(f"values in {key!r}", dtype.itemsize, MAX_ITEMS)
+        count = self._items(f"values in {key!r}", dtype.itemsize)
         stored = self.data[self.pos : self.pos + count * dtype.itemsize]
         if dtype == np.bool_ and count and stored.max() > 1:
             raise self.error(f"{key!r} holds bools other than 0 and 1; the file is damaged")
         self.pos += stored.size
-        numbers = np.require(stored.view(dtype), requirements="A")
+        numbers = stored.view(dtype)
+        if not numbers.flags.aligned:
+            numbers = self._aligned(numbers, key)
         numbers.flags.writeable = False
         return numbers
+
+    def _aligned(self, numbers: np.ndarray, key: str) -> np.ndarray:
+        if numbers.nbytes > self._bytes_left:
+            raise self.error(
+                f"got {numbers.nbytes} bytes of unaligned values in {key!r}, expected at most "
+                f"{self._bytes_left} (of {MAX_COPIED_BYTES} in all); the file is damaged"
+            )
+        self._bytes_left -= numbers.nbytes
+        return np.require(numbers, requirements="A")
+
+    def _items(self, what: str, item_bytes: int) -> int:
+        """Read how many numbers or strings of an array follow."""
+        count = self.count(what, item_bytes, min(MAX_ITEMS, self._items_left))
+        self._items_left -= count
+        return count
 
 
 def parse_header(data: np.ndarray, path: Path) -> Header:

@@ -128,6 +128,6 @@ def splitter(pre: str) -> Splitter:
     if pre not in SPLITTERS:
         raise UnsupportedError(
             f"tokenizer.ggml.pre is {pre!r}, expected one of {', '.join(SPLITTERS)}; "
-            "pass token ids instead of text, or take a file with one of these"
+            "take a file with one of these"
         )
     return SPLITTERS[pre]

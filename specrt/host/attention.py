@@ -30,9 +30,9 @@ def attention(
     check("attention: q", q, np.float32, (len(q), max(1, q.shape[-1] // group) * group))
     check("attention: out", out, np.float32, q.shape)
     check_step("attention", step, len(q), cache)
-    if window < 0 or (cache.ring_pages and window == 0):
+    if not 0 <= window < 2**31 or (cache.ring_pages and window == 0):
         raise MismatchError(
             f"attention: window {window} on a layer with {cache.ring_pages} ring pages; "
-            "expected a positive window for a ring, or 0 for all positions"
+            "expected a positive window of 31 bits for a ring, or 0 for all positions"
         )
     record_attention(tape, q, cache, step, scale, window, out)

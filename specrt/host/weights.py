@@ -95,7 +95,16 @@ class HostActs:
         )
 
     def rows(self, num_rows: int) -> HostActs:
-        """A view of the first rows."""
+        """A view of the first rows.
+
+        Raises:
+            MismatchError: these are fewer.
+        """
+        if not 0 <= num_rows <= self.num_rows:
+            raise MismatchError(
+                f"{num_rows} rows of acts that hold {self.num_rows}: make them with more rows in "
+                "ops.acts(...)"
+            )
         return HostActs(
             num_rows,
             self.width,

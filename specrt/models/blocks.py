@@ -238,11 +238,13 @@ class Trunk(ABC):
         windows: the sliding window of each layer, 0 for all keys.
         embedding_scale: multiplies the embedding rows.
         softcap: c of the logits c tanh(l / c), 0 for none.
+        preferred_num_draft: K where the user sets none, None if the family has no preference.
     """
 
     weights: Sequence[Weight]
     embedding_scale = 1.0
     softcap = 0.0
+    preferred_num_draft: int | None = None
 
     def __init__(self, loader: Loader, context: int) -> None:
         self.dims = dims = Dims.read(loader.gguf)

@@ -13,6 +13,7 @@ import numpy as np
 from specrt.errors import ContextError, MismatchError
 from specrt.models.blocks import Forward, Trunk, Workspace
 from specrt.ops import PAGE, Array, KVType, Ops, Program
+from specrt.options import MAX_DRAFT
 from specrt.state.kv import PageLayout
 from specrt.state.messages import (
     FINAL_HIDDEN,
@@ -20,6 +21,7 @@ from specrt.state.messages import (
     Tap,
     Verification,
     Window,
+    joined_taps,
     residual_entering,
 )
 from specrt.state.sequence import Cursor, Sequence
@@ -51,7 +53,10 @@ class Decoder:
         context: positions of a sequence.
         kv_type: how keys and values are stored.
         max_sequences: slots.
-        preferred_num_draft: K where the user sets none, None if the model has no preference.
+
+    Attributes:
+        logits_shape: of the logits of the longest windows of all sequences; they are made when a
+            verify first asks for them.
     """
 
     def __init__(
@@ -62,7 +67,6 @@ class Decoder:
         context: int,
         kv_type: KVType,
         max_sequences: int,
-        preferred_num_draft: int | None = None,
     ) -> None:
         dims = trunk.dims
         self.ops = ops
@@ -70,7 +74,7 @@ class Decoder:
         self.context = context
         self.vocab_size = dims.vocab_size
         self.max_sequences = max_sequences
-        self.preferred_num_draft = preferred_num_draft
+        self.preferred_num_draft = trunk.preferred_num_draft
         self.taps = frozenset({FINAL_HIDDEN, *map(residual_entering, range(dims.num_layers + 1))})
         self.layout = PageLayout(context, max(trunk.windows), MAX_ROWS, max_sequences)
         self.caches = [
@@ -89,6 +93,7 @@ class Decoder:
             MAX_ROWS, max_sequences, self.layout.pages, self.layout.ring_pages
         )
         self._ids = ops.buffer((MAX_ROWS,), np.int32)
+        self.logits_shape = (min(max_sequences * (MAX_DRAFT + 1), MAX_ROWS), dims.vocab_size)
         self._logits: Array | None = None
         self._tap_rows: dict[Tap, Array] = {}
         self._programs: dict[tuple[int, bool, bool, frozenset[Tap]], _Recorded] = {}
@@ -138,9 +143,15 @@ class Decoder:
     def prefill(
         self, sequence: Sequence, tokens: list[int], taps: Collection[Tap] = ()
     ) -> Iterator[Kept]:
-        """Feed ``tokens`` at ``cache_len``, chunk by chunk; each chunk moves ``cache_len``.
+        """Feed ``tokens`` at ``cache_len``, chunk by chunk.
+
+        Asking for what follows a chunk, be it the end, moves ``cache_len`` past it: a caller that
+        fails over a chunk finds the cursor before it. Feeding it again changes nothing.
 
         No chunk crosses a multiple of 512 positions; within, lengths are powers of two.
+
+        Raises:
+            MismatchError: the target has no such taps.
         """
         start = sequence.cursor.cache_len
         end = start + len(tokens)
@@ -151,11 +162,16 @@ class Decoder:
             chunk = tokens[done : done + rows]
             recorded = self._recorded(rows, head=False, logits=False, taps=frozenset(taps))
             self._run(recorded, [Window(sequence, chunk, start)])
-            sequence.cursor = replace(sequence.cursor, cache_len=start + rows)
             done += rows
-            start += rows
             following = tokens[done] if done < len(tokens) else None
-            yield Kept(sequence, start - rows, chunk, following, recorded.taps)
+            yield Kept(sequence, start, chunk, following, recorded.taps)
+            start += rows
+            sequence.cursor = replace(sequence.cursor, cache_len=start)
+
+    def prepare(self, num_rows: int, *, taps: Collection[Tap] = (), logits: bool = False) -> None:
+        """Record the program of a verify of so many rows, if it was not."""
+        if num_rows <= MAX_ROWS:
+            self._recorded(num_rows, head=True, logits=logits, taps=frozenset(taps))
 
     def verify(
         self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False
@@ -164,10 +180,12 @@ class Decoder:
 
         Raises:
             ContextError: a window ends behind the context, or all windows have too many rows.
+            MismatchError: the target has no such taps.
         """
         num_rows = sum(len(window.tokens) for window in windows)
-        if num_rows > MAX_ROWS:
-            raise ContextError(f"{num_rows} rows in one verify: expected at most {MAX_ROWS}")
+        most, kind = (self.logits_shape[0], " with logits") if logits else (MAX_ROWS, "")
+        if num_rows > most:
+            raise ContextError(f"{num_rows} rows{kind} in one verify: expected at most {most}")
         recorded = self._recorded(num_rows, head=True, logits=logits, taps=frozenset(taps))
         offsets = self._run(recorded, windows)
         rows = self._logits[:num_rows] if logits and self._logits is not None else None
@@ -269,11 +287,16 @@ class Decoder:
         return self._programs[key]
 
     def _record(self, num_rows: int, head: bool, logits: bool, taps: frozenset[Tap]) -> _Recorded:
+        if missing := taps - self.taps:
+            raise MismatchError(
+                f"taps {joined_taps(missing)}, expected some of {joined_taps(self.taps)}: ask only "
+                "for what the target has"
+            )
         ops, trunk, work, step = self.ops, self._trunk, self._work, self._step
         x, h = work.residual[:num_rows], work.hidden[:num_rows]
         rows = {tap: self._tap_buffer(tap)[:num_rows] for tap in taps}
         if logits and self._logits is None:
-            self._logits = ops.buffer((MAX_ROWS, self.vocab_size), np.float32)
+            self._logits = ops.buffer(self.logits_shape, np.float32)
         f = Forward(ops, work, step, x, h, self.caches)
 
         def tap_residual(layer: int) -> None:

@@ -10,8 +10,17 @@ import numpy as np
 from specrt.errors import FormatError
 from specrt.gguf.reader import GGUFFile
 from specrt.models.blocks import AttentionWeights, FeedForwardWeights, Forward, Trunk
-from specrt.models.loader import Dims, Loader, linear_rope_scale, make_rope, whole_head_rope
+from specrt.models.loader import (
+    MAX_CONTEXT,
+    Dims,
+    Loader,
+    linear_rope_scale,
+    make_rope,
+    whole_head_rope,
+)
 from specrt.ops import Array, Weight
+
+MAX_SOFTCAP = 1e30
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +87,21 @@ class Gemma3(Trunk):
         self.blocks = [Block.load(loader, dims, i) for i in range(dims.num_layers)]
         self.weights = [w for block in self.blocks for w in block.weights]
         self.embedding_scale = math.sqrt(dims.width)
-        self.softcap = gguf.get("gemma3.final_logit_softcapping", float, 0.0)
+        self.softcap = _softcap(gguf)
 
     @classmethod
     def sliding_windows(cls, gguf: GGUFFile, num_layers: int) -> tuple[int, ...]:
         """The window of each layer, 0 for the global ones.
 
         Raises:
-            FormatError: the pattern fits no layers.
+            FormatError: the window is impossible, or the pattern fits no layers.
         """
         window = gguf.get("gemma3.attention.sliding_window", int, 0)
+        if not 0 <= window <= MAX_CONTEXT:
+            raise FormatError(
+                f"{gguf.path}: gemma3.attention.sliding_window = {window}, expected 0 to "
+                f"{MAX_CONTEXT}: convert the model again"
+            )
         key = "gemma3.attention.sliding_window_pattern"
         if isinstance(gguf.metadata.get(key), np.ndarray):
             sliding = gguf.get(key, np.ndarray).astype(bool).tolist()
@@ -96,10 +110,9 @@ class Gemma3(Trunk):
             if pattern < 1:
                 raise FormatError(f"{gguf.path}: {key} = {pattern}, expected at least 1")
             sliding = [i % pattern != pattern - 1 for i in range(num_layers)]
-        if len(sliding) != num_layers or window < 0:
+        if len(sliding) != num_layers:
             raise FormatError(
-                f"{gguf.path}: {key} names {len(sliding)} layers, window {window}; expected "
-                f"{num_layers} layers and a window >= 0"
+                f"{gguf.path}: {key} names {len(sliding)} layers, expected {num_layers}"
             )
         return tuple(window if slides else 0 for slides in sliding)
 
@@ -117,3 +130,14 @@ class Gemma3(Trunk):
         f.ops.rms_norm(f.x, block.ffn_norm, eps, out=f.h)
         f.work.linear(block.ffn.gated(f, "gelu_tanh"), [(block.ffn.down, f.h)])
         f.ops.rms_norm(f.h, block.post_ffw_norm, eps, out=f.x, add=f.x)
+
+
+def _softcap(gguf: GGUFFile) -> float:
+    key = "gemma3.final_logit_softcapping"
+    softcap = gguf.get(key, float, 0.0)
+    if not 0 <= softcap <= MAX_SOFTCAP:
+        raise FormatError(
+            f"{gguf.path}: {key} = {softcap}, expected 0 (none) to {MAX_SOFTCAP:.0e}: convert the "
+            "model again"
+        )
+    return softcap

@@ -13,7 +13,10 @@ from specrt.ops import Array, Ops, Rope, RopePairing, Weight
 
 FLOAT_TYPES = ("F32", "F16", "BF16")
 MAX_CONTEXT = 2**24
+MAX_HEADS = 2**12
 MAX_HEAD_DIM = 2**14
+ROPE_CHUNK = 2**12
+"""Positions whose float64 angles are held at once."""
 
 
 class Loader:
@@ -80,7 +83,7 @@ class Loader:
         """
         left = [name for name in self.gguf.tensors if name not in self._claimed]
         if left:
-            shown = ", ".join(left[:5]) + (", ..." if len(left) > 5 else "")
+            shown = ", ".join(map(repr, left[:5])) + (", ..." if len(left) > 5 else "")
             raise UnsupportedError(
                 f"{self.gguf.path}: {len(left)} tensors are not part of a plain "
                 f"{self.gguf.architecture} model that specrt runs: {shown}"
@@ -133,8 +136,10 @@ class Dims:
         arch = gguf.architecture
         num_layers = positive(gguf, f"{arch}.block_count", most=len(gguf.tensors))
         width = positive(gguf, f"{arch}.embedding_length")
-        heads = per_layer(gguf, f"{arch}.attention.head_count", num_layers)
-        kv_heads = per_layer(gguf, f"{arch}.attention.head_count_kv", num_layers, default=heads)
+        heads = per_layer(gguf, f"{arch}.attention.head_count", num_layers, most=MAX_HEADS)
+        kv_heads = per_layer(
+            gguf, f"{arch}.attention.head_count_kv", num_layers, default=heads, most=MAX_HEADS
+        )
         head_dim = positive(
             gguf, f"{arch}.attention.key_length", default=width // heads[0], most=MAX_HEAD_DIM
         )
@@ -183,18 +188,24 @@ def positive(gguf: GGUFFile, key: str, *, default: int | None = None, most: int 
 
 
 def per_layer(
-    gguf: GGUFFile, key: str, num_layers: int, *, default: tuple[int, ...] | None = None
+    gguf: GGUFFile,
+    key: str,
+    num_layers: int,
+    *,
+    default: tuple[int, ...] | None = None,
+    most: int = 2**31 - 1,
 ) -> tuple[int, ...]:
-    """One positive integer per layer, from a number or an array under ``key``."""
+    """One integer from 1 to ``most`` per layer, from a number or an array under ``key``."""
     if default is not None and key not in gguf.metadata:
         return default
     if not isinstance(gguf.metadata.get(key), np.ndarray):
-        return (positive(gguf, key),) * num_layers
+        return (positive(gguf, key, most=most),) * num_layers
     values = gguf.get(key, np.ndarray)
-    if len(values) != num_layers or values.dtype.kind not in "iu" or values.min() < 1:
+    integers = len(values) == num_layers and values.dtype.kind in "iu"
+    if not integers or values.min() < 1 or values.max() > most:
         raise FormatError(
             f"{gguf.path}: {key} holds {len(values)} {values.dtype} values, expected "
-            f"{num_layers} integers >= 1, one per layer"
+            f"{num_layers} integers from 1 to {most}, one per layer"
         )
     return tuple(values.tolist())
 
@@ -253,18 +264,31 @@ def make_rope(
         divisors: [num_rot / 2] of ``rope_freqs.weight``.
 
     Raises:
-        MismatchError: the base or the number of dims is impossible.
+        MismatchError: the base, the number of dims or a divisor is impossible.
     """
     if num_rot % 2 or not (math.isfinite(base) and base > 0):
         raise MismatchError(
             f"rope: freq_base = {base}, dimension_count = {num_rot}; expected a base > 0 and an "
             "even count: convert the model again"
         )
-    frequency = scale * np.power(float(base), -np.arange(0, num_rot, 2) / num_rot)
+    with np.errstate(over="ignore"):
+        frequency = scale * np.power(float(base), -np.arange(0, num_rot, 2) / num_rot)
     if divisors is not None:
+        if not (np.isfinite(divisors).all() and (divisors > 0).all()):
+            raise MismatchError(
+                f"rope_freqs.weight holds values from {divisors.min()} to {divisors.max()}; "
+                "expected finite ones > 0: convert the model again"
+            )
         frequency = frequency / divisors.astype(np.float64)
-    angle = np.outer(np.arange(context, dtype=np.float64), frequency)
+    if not np.isfinite(frequency * context).all():
+        raise MismatchError(
+            f"rope: freq_base = {base} and scaling {scale} give frequencies up to "
+            f"{frequency.max()}; expected finite ones: convert the model again"
+        )
     table = ops.buffer((context, num_rot // 2, 2), np.float32)
-    table[..., 0] = np.cos(angle)
-    table[..., 1] = np.sin(angle)
+    for start in range(0, context, ROPE_CHUNK):
+        stop = min(start + ROPE_CHUNK, context)
+        angle = np.outer(np.arange(start, stop, dtype=np.float64), frequency)
+        table[start:stop, :, 0] = np.cos(angle)
+        table[start:stop, :, 1] = np.sin(angle)
     return Rope(table, pairing)

@@ -49,7 +49,7 @@ def product(weight: ReferenceWeight, acts: ReferenceActs) -> Array:
     with np.errstate(all="ignore"):
         if weight.form == "f32":
             assert acts.x is not None, "acts were made without a float32 form"
-            result = _float_product(_float_values(weight), acts.x)
+            result = _float_product(_float_values(weight), acts.x, _block(weight))
         else:
             assert acts.first is not None, "acts were made without an int8 form"
             result = _int8_product(weight, acts.first)
@@ -93,15 +93,21 @@ def _float_values(weight: ReferenceWeight) -> Array:
     return np.where(tiny, np.float32(0), weight.values)
 
 
-def _float_product(values: Array, x: Array) -> Array:
-    short = -values.shape[1] % FLOAT_BLOCK
+def _block(weight: ReferenceWeight) -> int:
+    quant = QUANT_TYPES.get(weight.type_name)
+    return FLOAT_BLOCK if quant is None else quant.block
+
+
+def _float_product(values: Array, x: Array, size: int) -> Array:
+    """The product over blocks of ``size`` columns."""
+    short = -values.shape[1] % size
     w, rows = (
-        _segments(np.pad(part, ((0, 0), (0, short))).reshape(len(part), -1, FLOAT_BLOCK))
+        _segments(np.pad(part, ((0, 0), (0, short))).reshape(len(part), -1, size))
         for part in (values, x)
     )
     acc = np.zeros((NUM_SEGMENTS, len(x), len(values)), np.float32)
     for block in range(w.shape[2]):
-        for column in range(FLOAT_BLOCK):
+        for column in range(size):
             at = np.s_[:, :, block, column]
             acc = fma32(w[at][:, None, :], rows[at][:, :, None], acc)
     return _sum_ascending(acc)

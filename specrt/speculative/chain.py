@@ -7,6 +7,7 @@ alone goes on without it. So a fault costs one speculator in one request, and no
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from operator import index
 
@@ -18,25 +19,30 @@ from specrt.state.sequence import Sequence
 
 def draft(requests: list[Request], vocab_size: int) -> list[Draft]:
     """One draft per request, from the first of its speculators that has one."""
-    limits = {request: _num_draft(request) for request in requests}
-    lines = {request: list(request.speculators) for request in requests if limits[request] > 0}
     drafts: dict[Request, Draft] = {}
+    lines = {request: list(request.speculators) for request in requests if request.speculators}
 
     def ask(member: Speculator, asked: list[Request]) -> None:
-        contexts = [
-            DraftContext(r.sequence, min(limits[r], member.max_draft), r.pmin) for r in asked
-        ]
+        contexts = [DraftContext(r.sequence, limits[r], r.pmin) for r in asked]
+        start = time.perf_counter()
+        proposals = member.propose(contexts)
+        seconds = (time.perf_counter() - start) / len(asked)
         proposed = [
             _checked(proposal, context, member, vocab_size)
-            for proposal, context in zip(member.propose(contexts), contexts, strict=True)
+            for proposal, context in zip(proposals, contexts, strict=True)
         ]
-        drafts.update(zip(asked, proposed, strict=True))
+        for request, proposal in zip(asked, proposed, strict=True):
+            request.policy.proposed(member.name, len(proposal.tokens), seconds)
+            drafts[request] = proposal
 
     while lines:
         member = _next_asked(lines.values())
-        asked = [request for request, line in lines.items() if line[0] is member]
-        _serve(member, asked, ask)
-        for request in asked:
+        at_it = [request for request, line in lines.items() if line[0] is member]
+        limits = {request: _num_draft(request, member, len(requests) - 1) for request in at_it}
+        asked = [request for request in at_it if limits[request] > 0]
+        if asked:
+            _serve(member, asked, ask)
+        for request in at_it:
             del lines[request][0]
             if not lines[request] or len(drafts.get(request, NO_DRAFT).tokens):
                 del lines[request]
@@ -77,12 +83,11 @@ def heard(speculators: Collection[Speculator], sequence: Sequence) -> int:
     return known
 
 
-def _num_draft(request: Request) -> int:
-    """What the policy wants of the most that any speculator could propose in the room left."""
+def _num_draft(request: Request, member: Speculator, others: int) -> int:
+    """What the policy wants of the most that a speculator could propose in the room left."""
     room = request.boundary.max_total - request.sequence.cursor.num_tokens - 1
-    longest = max((member.max_draft for member in request.speculators), default=0)
-    most = min(room, request.max_draft, longest)
-    return min(most, request.policy.num_draft(most)) if most > 0 else 0
+    most = min(room, request.max_draft, member.max_draft)
+    return min(most, request.policy.num_draft(member.name, most, others)) if most > 0 else 0
 
 
 def _checked(draft: Draft, context: DraftContext, member: Speculator, vocab_size: int) -> Draft:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from specrt.errors import OptionError
 from specrt.options import SpecOptions
@@ -11,10 +12,10 @@ from specrt.speculative.algorithms.ngram import NgramSpeculator
 from specrt.speculative.draft_head import DraftHead
 from specrt.speculative.speculator import Speculator
 from specrt.speculative.target import Target
-from specrt.state.messages import Declined
+from specrt.state.messages import Declined, joined_taps
 
 DRAFT_HEAD = "draft-head"
-"""Stands for whichever algorithm serves the attached draft head."""
+"""Stands for whichever algorithm serves the attached draft head, unless one has this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class SpeculatorFactory:
 
 
 class Registry:
-    """The known factories, in the order in which ``draft-head`` tries them."""
+    """The known factories, in the order in which an attached draft head is offered to them."""
 
     def __init__(self) -> None:
         self._factories: dict[str, SpeculatorFactory] = {}
@@ -42,7 +43,7 @@ class Registry:
     @property
     def names(self) -> tuple[str, ...]:
         """What ``SpecOptions.type`` may say."""
-        return ("auto", "none", *self._factories, DRAFT_HEAD)
+        return tuple(dict.fromkeys(("auto", "none", *self._factories, DRAFT_HEAD)))
 
     def register(self, factory: SpeculatorFactory) -> None:
         """Make a factory known.
@@ -50,10 +51,11 @@ class Registry:
         Raises:
             OptionError: the name is taken.
         """
-        if factory.name in self.names or "," in factory.name:
+        taken = ("auto", "none", *self._factories)
+        if factory.name in taken or "," in factory.name:
             raise OptionError(
                 f"speculator name {factory.name!r}: expected one without a comma that is not "
-                f"among {', '.join(self.names)}"
+                f"among {', '.join(taken)}"
             )
         self._factories[factory.name] = factory
 
@@ -62,53 +64,74 @@ class Registry:
     ) -> tuple[tuple[Speculator, ...], list[Declined]]:
         """The speculators that the options ask for, and who declined with which reason.
 
-        ``auto`` is n-gram, with the attached draft head chained behind it. None at all means that
-        every step is plain.
+        ``auto`` is n-gram, with whoever serves the attached draft head chained behind it. None at
+        all means that every step is plain.
 
         Raises:
             OptionError: an unknown name.
         """
-        names = options.names
-        if names == ("auto",):
-            names = ("ngram",) if draft_head is None else ("ngram", DRAFT_HEAD)
-        elif names == ("none",):
-            names = ()
-        self._check(names)
-        made = [self._create(name, options, target, draft_head) for name in dict.fromkeys(names)]
+
+        @cache  # so that an algorithm which two names mean is one speculator
+        def make(factory: SpeculatorFactory) -> Speculator | Declined:
+            return _made(factory, options, target, draft_head)
+
+        heads = [one for one in self._factories.values() if one.requires_draft_head]
+        serving = SpeculatorFactory(DRAFT_HEAD, True, lambda *_: _first(map(make, heads)))
+        if options.names == ("none",):
+            asked = []
+        elif options.names == ("auto",):
+            ngram = self._named("ngram", serving)
+            asked = [ngram] if draft_head is None else [ngram, serving]
+        else:
+            asked = [self._named(name, serving) for name in options.names]
+        made = {id(one): one for one in map(make, asked)}.values()
         declined = [one for one in made if isinstance(one, Declined)]
         return tuple(one for one in made if not isinstance(one, Declined)), declined
 
-    def _check(self, names: tuple[str, ...]) -> None:
-        for name in names:
-            if name not in self._factories and name != DRAFT_HEAD:
-                raise OptionError(
-                    f"spec type {name!r}: expected auto or none alone, or names joined by commas "
-                    f"from {', '.join(self.names[2:])}"
-                )
+    def _named(self, name: str, serving: SpeculatorFactory) -> SpeculatorFactory:
+        """The factory of that name, where it is the alias the one given.
 
-    def _create(
-        self, name: str, options: SpecOptions, target: Target, draft_head: DraftHead | None
-    ) -> Speculator | Declined:
+        Raises:
+            OptionError: an unknown name.
+        """
+        if name in self._factories:
+            return self._factories[name]
         if name == DRAFT_HEAD:
-            return self._create_for_draft_head(options, target, draft_head)
-        factory = self._factories[name]
-        if factory.requires_draft_head and draft_head is None:
-            return Declined(name, "it needs a draft head, and none is attached")
-        return factory.create(target, draft_head, options)
+            return serving
+        raise OptionError(
+            f"spec type {name!r}: expected auto or none alone, or names joined by commas from "
+            f"{', '.join(self.names[2:])}"
+        )
 
-    def _create_for_draft_head(
-        self, options: SpecOptions, target: Target, draft_head: DraftHead | None
-    ) -> Speculator | Declined:
-        if draft_head is None:
-            return Declined(DRAFT_HEAD, "no draft head is attached: the model has none of its own")
-        reasons = []
-        for factory in self._factories.values():
-            if factory.requires_draft_head:
-                made = factory.create(target, draft_head, options)
-                if not isinstance(made, Declined):
-                    return made
-                reasons.append(f"{made.name}: {made.reason}")
-        return Declined(DRAFT_HEAD, "; ".join(reasons) or "no algorithm for draft heads is known")
+
+def _first(made: Iterable[Speculator | Declined]) -> Speculator | Declined:
+    """The first that serves the attached draft head, else the reasons of all."""
+    reasons = []
+    for one in made:
+        if not isinstance(one, Declined):
+            return one
+        reasons.append(f"{one.name}: {one.reason}")
+    return Declined(DRAFT_HEAD, "; ".join(reasons) or "no algorithm for draft heads is known")
+
+
+def _made(
+    factory: SpeculatorFactory,
+    options: SpecOptions,
+    target: Target,
+    draft_head: DraftHead | None,
+) -> Speculator | Declined:
+    """What the factory makes, if what that needs is there."""
+    if factory.requires_draft_head and draft_head is None:
+        return Declined(factory.name, "no draft head is attached: the model has none of its own")
+    made = factory.create(target, draft_head, options)
+    if isinstance(made, Declined) or not (missing := made.taps - target.taps):
+        return made
+    plural = "s" if len(missing) > 1 else ""
+    return Declined(
+        factory.name,
+        f"it needs the tap{plural} {joined_taps(missing)}, and the target has "
+        f"{joined_taps(target.taps)}",
+    )
 
 
 def default_registry() -> Registry:

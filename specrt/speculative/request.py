@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from specrt._ext.governor import CostCurve
 from specrt._ext.sampler import Sampler
 from specrt.options import MAX_DRAFT, SamplingParams
 from specrt.speculative.accept import Boundary
@@ -15,24 +16,37 @@ from specrt.stats import Stats
 
 
 class Policy(Protocol):
-    """How many tokens to draft."""
+    """How many tokens to draft, for one sequence.
+
+    Args:
+        rows: what steps cost by their rows but one, to be told of every step; None if it needs
+            no costs.
+        num_parked: steps in which it let no speculator be asked.
+        num_probes: drafts that were tried though they did not look worth it.
+    """
+
+    rows: CostCurve | None
+    num_parked: int
+    num_probes: int
 
     @property
     def plain_seconds(self) -> float | None:
         """What a step without a draft costs as far as it was measured."""
 
-    def num_draft(self, max_draft: int) -> int:
-        """K for the next step, 0 for a plain one."""
+    def num_draft(self, member: str, max_draft: int, others: int) -> int:
+        """K that the named speculator is to propose, 0 for none.
 
-    def observe(
-        self,
-        num_proposed: int,
-        num_matched: int,
-        draft_seconds: float,
-        verify_seconds: float,
-        other_seconds: float,
-    ) -> None:
-        """Hear what the step cost and gained."""
+        Args:
+            member: its name.
+            max_draft: the most that there is room for.
+            others: sequences beside this one in the step.
+        """
+
+    def proposed(self, member: str, num_proposed: int, seconds: float) -> None:
+        """Hear what an asked speculator gave."""
+
+    def observe(self, num_proposed: int, num_matched: int, upkeep: float, others: int) -> None:
+        """Hear what the step gained, and the seconds that speculators spent on its rows."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +77,11 @@ class Request:
     pmin: float | None = None
     stats: Stats = field(default_factory=Stats)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+
+    def forget_after_cursor(self) -> None:
+        """Drop what a step that did not get to its end noted of tokens that do not count."""
+        del self.logprobs[self.sequence.num_generated :]
+        del self.stats.origins[self.sequence.num_generated :]
 
     @property
     def needs_logits(self) -> bool:

@@ -12,7 +12,9 @@ from specrt.speculative.accept import accept
 from specrt.speculative.request import Request
 from specrt.speculative.speculator import taps_of
 from specrt.speculative.target import Target
-from specrt.state.messages import Acceptance, Draft, Kept, Verification, Window
+from specrt.state.messages import Acceptance, Draft, Kept, Tap, Verification, Window
+
+HOPS = ("draft", "prepare", "verify", "accept", "rollback", "commit")
 
 
 class Runtime:
@@ -63,7 +65,12 @@ class Runtime:
         clock = [time.perf_counter()]
         drafts = chain.draft(requests, self.target.vocab_size)
         clock.append(time.perf_counter())
-        verification = self._verify(requests, drafts)
+        taps = taps_of([member for request in requests for member in request.speculators])
+        logits = any(request.needs_logits for request in requests)
+        num_rows = len(requests) + sum(len(draft.tokens) for draft in drafts)
+        self.target.prepare(num_rows, taps=taps, logits=logits)
+        clock.append(time.perf_counter())
+        verification = self._verify(requests, drafts, taps, logits)
         clock.append(time.perf_counter())
         acceptances = [
             self._accept(request, drafts[i], verification, i) for i, request in enumerate(requests)
@@ -85,25 +92,39 @@ class Runtime:
         ]
         chain.commit(requests, kept)
         clock.append(time.perf_counter())
-        seconds = [after - before for before, after in pairwise(clock)]
-        for request, draft, acceptance in zip(requests, drafts, acceptances, strict=True):
-            request.policy.observe(
-                len(draft.tokens),
-                acceptance.num_accepted,
-                seconds[0],
-                seconds[1],
-                sum(seconds[2:]),
-            )
-        for request, draft, acceptance, cursor in zip(
-            requests, drafts, acceptances, cursors, strict=True
-        ):
-            del request.logprobs[request.sequence.num_generated :]
-            request.logprobs += acceptance.logprobs
-            request.sequence.cursor = cursor
-            _account(request, len(draft.tokens), acceptance.num_accepted, seconds)
+        spent = [after - before for before, after in pairwise(clock)]
+        seconds = dict(zip(HOPS, spent, strict=True))
+        self._observe(requests, drafts, acceptances, num_rows, seconds)
+        for i, request in enumerate(requests):
+            # What an interrupted step left behind goes; the cursor decides, and moves last.
+            request.forget_after_cursor()
+            request.logprobs += acceptances[i].logprobs
+            _account(request, len(drafts[i].tokens), acceptances[i].num_accepted, seconds)
+            request.sequence.cursor = cursors[i]
         return acceptances
 
-    def _verify(self, requests: list[Request], drafts: list[Draft]) -> Verification:
+    def _observe(
+        self,
+        requests: list[Request],
+        drafts: list[Draft],
+        acceptances: list[Acceptance],
+        num_rows: int,
+        seconds: dict[str, float],
+    ) -> None:
+        """Tell the policies what the step cost, and what each sequence gained."""
+        cost = seconds["verify"] + seconds["accept"] + seconds["rollback"]
+        for rows in dict.fromkeys(request.policy.rows for request in requests):
+            if rows is not None:
+                rows.add(num_rows - 1, cost)
+        others = len(requests) - 1
+        upkeep = seconds["commit"] / len(requests)
+        for request, draft, acceptance in zip(requests, drafts, acceptances, strict=True):
+            num_proposed, num_matched = len(draft.tokens), acceptance.num_accepted
+            request.policy.observe(num_proposed, num_matched, upkeep, others)
+
+    def _verify(
+        self, requests: list[Request], drafts: list[Draft], taps: frozenset[Tap], logits: bool
+    ) -> Verification:
         windows = [
             Window(
                 request.sequence,
@@ -112,8 +133,6 @@ class Runtime:
             )
             for request, draft in zip(requests, drafts, strict=True)
         ]
-        taps = taps_of([member for request in requests for member in request.speculators])
-        logits = any(request.needs_logits for request in requests)
         return self.target.verify(windows, taps=taps, logits=logits)
 
     def _accept(
@@ -138,11 +157,14 @@ class Runtime:
         )
 
 
-def _account(request: Request, num_draft: int, num_accepted: int, seconds: list[float]) -> None:
+def _account(
+    request: Request, num_draft: int, num_accepted: int, seconds: dict[str, float]
+) -> None:
     """Count one step and its time by phase."""
-    stats, plain_seconds = request.stats, request.policy.plain_seconds
-    stats.plain_step_ms = None if plain_seconds is None else plain_seconds * 1e3
+    stats, policy = request.stats, request.policy
+    stats.plain_step_ms = None if policy.plain_seconds is None else policy.plain_seconds * 1e3
+    stats.num_parked, stats.num_probes = policy.num_parked, policy.num_probes
     stats.count_step(num_draft, num_accepted)
-    phases = ("draft", "verify" if num_draft else "plain", "accept", "rollback", "commit")
-    for phase, spent in zip(phases, seconds, strict=True):
-        stats.phases.add(phase, spent * 1e3)
+    forward = "verify" if num_draft else "plain"
+    for hop, spent in seconds.items():
+        stats.phases.add(forward if hop in ("prepare", "verify") else hop, spent * 1e3)

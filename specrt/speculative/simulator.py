@@ -14,6 +14,8 @@ from specrt.speculative.speculator import Speculator
 from specrt.state import sequence as state
 from specrt.state.messages import DraftContext
 
+DRAFTER = "drafter"
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
@@ -88,12 +90,16 @@ def replay(trace: Trace, policy: Policy, costs: Costs, max_draft: int = MAX_DRAF
     length = len(trace.proposed)
     while at < length:
         room = min(max_draft, length - at - 1)
-        asked = policy.num_draft(room) if room else 0
+        asked = policy.num_draft(DRAFTER, room, 0) if room else 0
         proposed = min(asked, int(trace.proposed[at]))
         matched = min(proposed, int(trace.matched[at]))
         draft = costs.ask + costs.draft * proposed if asked else 0.0
         verify = float(costs.verify[proposed])
-        policy.observe(proposed, matched, draft, verify, 0.0)
+        if asked:
+            policy.proposed(DRAFTER, proposed, draft)
+        if policy.rows is not None:
+            policy.rows.add(proposed, verify)
+        policy.observe(proposed, matched, 0.0, 0)
         num_drafts.append(proposed)
         starts.append(at)
         seconds += draft + verify

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from specrt.options import SpecOptions
+from specrt.options import MAX_DRAFT, GovernorOptions, SpecOptions
 from specrt.speculative.draft_head import DraftHead
 from specrt.speculative.governor import FixedPolicy, Governor
 from specrt.speculative.registry import Registry
@@ -73,10 +73,11 @@ class Speculation:
         Raises:
             OptionError: an unknown speculator.
         """
-        made = self._make(replace(options, num_draft=None, pmin=None, governor=True))
+        governor = options.governor or True
+        made = self._make(replace(options, num_draft=None, pmin=None, governor=governor))
         num_draft = options.num_draft or self._target.preferred_num_draft
         if num_draft is None and self._draft_head is not None:
-            num_draft = self._draft_head.block_size - 1
+            num_draft = min(self._draft_head.block_size - 1, MAX_DRAFT)
         num_draft = num_draft or DEFAULT_NUM_DRAFT
         fixed: Callable[[], Policy] = partial(FixedPolicy, num_draft)
         policy = made.governor.policy if options.governor else fixed
@@ -86,5 +87,6 @@ class Speculation:
         """The speculators that the options name, whatever their numbers."""
         if options not in self._made:
             speculators, declined = self._registry.resolve(options, self._target, self._draft_head)
-            self._made[options] = _Made(speculators, declined, Governor())
+            tuned = options.governor if isinstance(options.governor, GovernorOptions) else None
+            self._made[options] = _Made(speculators, declined, Governor(tuned))
         return self._made[options]

@@ -39,7 +39,8 @@ class Speculator(Protocol):
     def commit(self, kept: list[Kept]) -> None:
         """Follow the kept rows; committing a position again changes nothing.
 
-        Where a step is broken off after this, the same rows come again: until then they lie behind
+        Their taps are the target's own buffers, valid during the call only. Where a step or a chunk
+        of the prompt is broken off after this, the same rows come again: until then they lie behind
         the cursor, and drafts go on from the cursor.
         """
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Protocol
 
+import numpy as np
+
 from specrt.state.messages import Kept, Tap, Verification, Window
 from specrt.state.sequence import Cursor, Sequence
 
@@ -31,7 +33,14 @@ class Target(Protocol):
     def prefill(
         self, sequence: Sequence, tokens: list[int], taps: Collection[Tap] = ()
     ) -> Iterator[Kept]:
-        """Feed ``tokens`` at ``cache_len``, chunk by chunk; each chunk moves the cursor."""
+        """Feed ``tokens`` at ``cache_len``, chunk by chunk.
+
+        Asking for what follows a chunk, be it the end, moves the cursor past it: a caller that
+        fails over a chunk finds the cursor before it, and can feed it again.
+        """
+
+    def prepare(self, num_rows: int, *, taps: Collection[Tap] = (), logits: bool = False) -> None:
+        """Make what a verify of so many rows needs, so that its time is that of a step."""
 
     def verify(
         self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False
@@ -43,3 +52,19 @@ class Target(Protocol):
 
     def rewind(self, sequence: Sequence, num_tokens: int) -> int:
         """Go back to ``num_tokens`` consumed tokens, or as near below as the state allows."""
+
+    @property
+    def numerics(self) -> str:
+        """Names everything that decides the bits of a saved state, apart from the model."""
+
+    def export_state(self, sequence: Sequence) -> dict[str, np.ndarray]:
+        """What the target has of a sequence, by name, as ``import_state`` takes it."""
+
+    def import_state(
+        self, sequence: Sequence, cache_len: int, arrays: dict[str, np.ndarray]
+    ) -> None:
+        """Take what a target of equal ``numerics`` exported after ``cache_len`` consumed tokens.
+
+        Raises:
+            MismatchError: an array is missing or has another shape.
+        """

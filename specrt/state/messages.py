@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -28,6 +29,23 @@ FINAL_HIDDEN = Tap("final_hidden")
 def residual_entering(layer: int) -> Tap:
     """The residual entering that layer; the number of layers means after the last one."""
     return Tap("residual_entering", layer)
+
+
+def joined_taps(taps: Iterable[Tap]) -> str:
+    """Taps as a message names them: their layers together, "none" for no taps."""
+    layers: dict[str, list[int]] = {}
+    for tap in sorted(taps):
+        layers.setdefault(tap.name, []).append(tap.layer)
+    return ", ".join(map(_named, layers, layers.values())) or "none"
+
+
+def _named(name: str, layers: list[int]) -> str:
+    first, last = layers[0], layers[-1]
+    if last < 0:
+        return name
+    if len(layers) > 2 and last - first == len(layers) - 1:
+        return f"{name}({first} .. {last})"
+    return f"{name}({', '.join(map(str, layers))})"
 
 
 @dataclass(frozen=True, slots=True)

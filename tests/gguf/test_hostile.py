@@ -19,6 +19,7 @@ from gguf_bytes import (
 )
 
 from specrt.errors import FormatError, MismatchError, UnsupportedError
+from specrt.gguf import parse
 from specrt.gguf.reader import open_gguf
 
 HUGE = 2**64 - 1
@@ -114,6 +115,68 @@ def test_defect_is_a_format_error_that_names_the_file(case, tmp_path):
     tracemalloc.stop()
     assert str(path) in str(caught.value)
     assert seconds < 1 and peak < 1 << 20
+
+
+def sparse_file(path, parts):
+    """Metadata keys from parts: bytes, or a number of zeros that take no room on the disk."""
+    with open(path, "wb") as file:
+        count = sum(isinstance(part, bytes) for part in parts)
+        file.write(b"GGUF" + struct.pack("<IQQ", 3, 0, count))
+        for part in parts:
+            if isinstance(part, bytes):
+                file.write(part)
+            else:
+                file.seek(part, 1)
+        file.truncate(file.tell())
+    return path
+
+
+def zeros(name, value_type, header, size):
+    """A key whose value is the header and that many zeros."""
+    return [key(name, value_type, header), size]
+
+
+def test_strings_are_bounded_together(tmp_path):
+    parts = [
+        p for i in range(200) for p in zeros(f"{i}", STRING, struct.pack("<Q", 1 << 24), 1 << 24)
+    ]
+    path = sparse_file(tmp_path / "sparse.gguf", parts)
+    assert path.stat().st_size > 3 << 30
+    tracemalloc.start()
+    start = time.perf_counter()
+    with pytest.raises(FormatError, match=r"bytes in the value of '3'.*limit"):
+        open_gguf(path)
+    seconds, (_, peak) = time.perf_counter() - start, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert seconds < 5 and peak < 128 << 20
+
+
+@pytest.mark.parametrize(
+    ("item_type", "item_bytes", "what"),
+    [(STRING, 8, "strings"), (BOOL, 1, "values"), (UINT32, 4, "values")],
+)
+def test_array_items_are_bounded_together(item_type, item_bytes, what, tmp_path, monkeypatch):
+    monkeypatch.setattr(parse, "MAX_ITEMS", 1000)
+    monkeypatch.setattr(parse, "MAX_TOTAL_ITEMS", 2500)
+    header = struct.pack("<IQ", item_type, 1000)
+    parts = [p for i in range(3) for p in zeros(f"{i}", ARRAY, header, 1000 * item_bytes)]
+    with pytest.raises(FormatError, match=f"1000 {what} in '2'.*limit 500"):
+        open_gguf(sparse_file(tmp_path / "sparse.gguf", parts))
+    assert len(open_gguf(sparse_file(tmp_path / "two.gguf", parts[:4])).metadata["1"]) == 1000
+
+
+@pytest.mark.parametrize("shift", range(4))
+def test_copies_of_unaligned_arrays_are_bounded_together(shift, tmp_path, monkeypatch):
+    monkeypatch.setattr(parse, "MAX_COPIED_BYTES", 10_000)
+    header = struct.pack("<IQ", UINT32, 1000)
+    name = "k" * (7 + shift)  # what precedes the numbers is then a multiple of 4, plus the shift
+    parts = [p for i in range(8) for p in zeros(f"{i}{name}", ARRAY, header, 4000)]
+    path = sparse_file(tmp_path / "sparse.gguf", parts)
+    if shift == 0:
+        assert len(open_gguf(path).metadata) == 8
+    else:
+        with pytest.raises(FormatError, match="4000 bytes of unaligned values"):
+            open_gguf(path)
 
 
 def test_every_truncation_is_a_format_error(tmp_path):

@@ -129,5 +129,6 @@ def test_llama_3_and_glm_take_whole_words_and_llama_3_adds_bos():
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(UnsupportedError, match=r"'frobnicate'.*deepseek-coder.*qwen35.*starcoder"):
+    expected = r"'frobnicate'.*deepseek-coder.*qwen35.*starcoder; take a file with one of these$"
+    with pytest.raises(UnsupportedError, match=expected):
         splitter("frobnicate")

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 import specrt
 from specrt import SamplingParams
 from specrt.errors import FormatError, MismatchError, SpecrtError, UnsupportedError
+from specrt.models import ARCHITECTURES
 from tests.models_on_disk import golden_path
 from tests.rewriting import rewritten
-from tests.tiny_model import WIDTH, required_keys, required_tensors, write_tiny_model
+from tests.tiny_model import LAYERS, WIDTH, required_keys, required_tensors, write_tiny_model
 
 
 def load(path: Path, **options):
@@ -76,7 +77,9 @@ UINT, FLOAT, STRING = (
         ("llama.block_count", 2**31, UINT, FormatError),
         ("llama.embedding_length", 2**31 - 1, UINT, MismatchError),
         ("llama.attention.head_count", 3, UINT, FormatError),
+        ("llama.attention.head_count", 2**20, UINT, FormatError),
         ("llama.attention.head_count_kv", 0, UINT, FormatError),
+        ("llama.attention.head_count_kv", 2**12 + 1, UINT, FormatError),
         ("llama.attention.key_length", 33, UINT, SpecrtError),
         ("llama.attention.key_length", 2**30, UINT, FormatError),
         ("llama.context_length", 2**31, UINT, FormatError),
@@ -96,6 +99,89 @@ def test_impossible_values(tiny, key, value, kind, error, tmp_path):
         load(path)
 
 
+@pytest.mark.parametrize("values", [[4, 2**20], [4, 0], [4, 4, 4], [-4, 4]])
+def test_impossible_heads_per_layer(tiny, values, tmp_path):
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    for name, value in (("block_count", 2), ("embedding_length", WIDTH)):
+        writer.add_uint32(f"llama.{name}", value)
+    writer.add_array("llama.attention.head_count", values)
+    for i in range(2):
+        writer.add_tensor(f"t{i}", np.zeros(1, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(FormatError, match="integers from 1 to 4096"):
+        load(tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("attention.sliding_window", 2**24 + 1, UINT),
+        ("attention.sliding_window", 2**31 - 62, UINT),
+        ("attention.sliding_window", 2**32 - 1, UINT),
+        ("attention.sliding_window", -1, gguf.GGUFValueType.INT32),
+        ("attention.sliding_window", 2**63, gguf.GGUFValueType.UINT64),
+        ("attention.sliding_window_pattern", 0, UINT),
+        ("final_logit_softcapping", float("inf"), FLOAT),
+        ("final_logit_softcapping", float("nan"), FLOAT),
+        ("final_logit_softcapping", -30.0, FLOAT),
+        ("final_logit_softcapping", 1e300, gguf.GGUFValueType.FLOAT64),
+    ],
+)
+def test_impossible_values_of_gemma3(key, value, kind, tmp_path):
+    keys = {f"gemma3.{key}": (value, kind)}
+    path = rewritten(golden_path("gemma3"), tmp_path / "m.gguf", keys=keys)
+    with pytest.raises(FormatError, match=key):
+        load(path)
+
+
+def test_rotary_tables_that_are_not_finite_are_refused(tmp_path):
+    keys = {"gemma3.rope.scaling.factor": (5e-324, gguf.GGUFValueType.FLOAT64)}
+    path = rewritten(golden_path("gemma3"), tmp_path / "m.gguf", keys=keys)
+    with pytest.raises(MismatchError, match="expected finite ones"):
+        load(path)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
+def test_impossible_rope_divisors(tiny, value, tmp_path):
+    divisors = np.ones(16, np.float32)
+    divisors[5] = value
+    extra = {"rope_freqs.weight": divisors}
+    path = rewritten(tiny, tmp_path / "m.gguf", extra=extra)
+    with pytest.raises(MismatchError, match=r"rope_freqs\.weight holds"):
+        load(path)
+
+
+EXTREMES = {
+    gguf.GGUFValueType.UINT32: [0, 1, 2**31 - 62, 2**31 - 1, 2**32 - 1],
+    gguf.GGUFValueType.FLOAT32: [0.0, -1.0, 1e-45, float("inf"), float("nan")],
+    gguf.GGUFValueType.STRING: ["", "none"],
+}
+EXTRA_KEYS = {"final_logit_softcapping": FLOAT, "attention.sliding_window_pattern": UINT}
+
+
+def scalar_keys(name: str) -> dict[str, gguf.GGUFValueType]:
+    """The architecture's own keys in the golden file, and what else the loader reads."""
+    reader = gguf.GGUFReader(golden_path(name))
+    found = {key: field.types[0] for key, field in reader.fields.items()}
+    own = {key: kind for key, kind in found.items() if key.startswith(f"{name}.")}
+    return own | {f"{name}.{key}": kind for key, kind in EXTRA_KEYS.items()}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_every_key_at_its_extremes_loads_and_runs_or_is_refused(name, tmp_path):
+    for key, kind in scalar_keys(name).items():
+        for value in EXTREMES[kind]:
+            path = rewritten(golden_path(name), tmp_path / "m.gguf", keys={key: (value, kind)})
+            try:
+                load(path, context=32).generate([1, 2, 3], SamplingParams(max_tokens=2))
+            except SpecrtError as error:
+                assert str(error), (key, value)
+
+
 def test_a_wrong_shape_names_both_shapes(tiny, tmp_path):
     wrong = {"blk.1.attn_q.weight": np.zeros((7, WIDTH), np.float16)}
     path = rewritten(tiny, tmp_path / "m.gguf", tensors=wrong)
@@ -110,19 +196,52 @@ def test_a_tensor_that_would_not_be_applied_is_refused(tiny, tmp_path):
         load(path)
 
 
-def test_biases_and_a_fused_qkv(tiny, tmp_path):
+def test_names_of_tensors_are_shown_escaped(tiny, tmp_path):
+    extra = {"evil\x1b[2J\nname": np.zeros(4, np.float32)}
+    path = rewritten(tiny, tmp_path / "m.gguf", extra=extra)
+    with pytest.raises(UnsupportedError) as caught:
+        load(path)
+    assert r"'evil\x1b[2J\nname'" in str(caught.value) and str(caught.value).isprintable()
+
+
+PROMPT = list(range(40, 60))
+
+
+@pytest.mark.parametrize(("name", "size"), [("q", 128), ("k", 64), ("v", 64), ("output", WIDTH)])
+def test_biases(tiny, name, size, tmp_path):
     """The biased model equals the plain one when biases are zero, and not when they are not."""
-    prompt, params = "the rain", SamplingParams(max_tokens=8, ignore_eos=True)
-    plain = load(tiny).generate(prompt, params).token_ids
-    for value, equal in ((0.0, True), (1.5, False)):
-        bias = {"blk.0.attn_q.bias": np.full(128, value, np.float32)}
-        path = rewritten(tiny, tmp_path / f"{value}.gguf", extra=bias)
-        assert (load(path).generate(prompt, params).token_ids == plain) == equal
+    plain = load(tiny).logits(PROMPT)
+    values = np.random.default_rng(2).standard_normal(size, dtype=np.float32)
+    for scale, equal in ((0, True), (1, False)):
+        bias = {f"blk.0.attn_{name}.bias": scale * values}
+        path = rewritten(tiny, tmp_path / f"{scale}.gguf", extra=bias)
+        assert np.array_equal(load(path).logits(PROMPT), plain) == equal
 
 
-@pytest.mark.parametrize("kv_type", ["q8_0"])
-def test_kv_blocks_need_whole_heads(kv_type):
-    llm = specrt.load(golden_path("llama"), kv_type=kv_type, verbose=False)
+def test_a_fused_qkv_is_the_three_below_each_other(tiny, tmp_path):
+    reader = gguf.GGUFReader(tiny)
+    stored = {tensor.name: tensor.data for tensor in reader.tensors}
+    parts = {i: [f"blk.{i}.attn_{name}.weight" for name in "qkv"] for i in range(LAYERS)}
+    fused = {
+        f"blk.{i}.attn_qkv.weight": np.concatenate([stored[name] for name in names])
+        for i, names in parts.items()
+    }
+    dropped = tuple(name for names in parts.values() for name in names)
+    path = rewritten(tiny, tmp_path / "m.gguf", extra=fused, drop=dropped)
+    plain, got = load(tiny), load(path)
+    assert np.array_equal(got.logits(PROMPT), plain.logits(PROMPT))
+    params = SamplingParams(max_tokens=12, ignore_eos=True)
+    assert got.generate(PROMPT, params).token_ids == plain.generate(PROMPT, params).token_ids
+
+
+def test_q8_0_kv_needs_whole_blocks_per_head(tmp_path):
+    path = write_tiny_model(tmp_path / "m.gguf", head_dim=48)
+    with pytest.raises(UnsupportedError, match="q8_0 stores blocks of 32 dims, and a head has 48"):
+        load(path, kv_type="q8_0")
+    for kv_type in ("f16", "f32"):
+        llm = load(path, kv_type=kv_type)
+        assert llm.generate([1, 2, 3], SamplingParams(max_tokens=3)).token_ids
+    llm = load(golden_path("llama"), kv_type="q8_0")
     assert llm.generate([1, 2, 3], SamplingParams(max_tokens=3)).token_ids
 
 
@@ -181,14 +300,20 @@ def test_a_drafter_that_fits_says_that_it_does_not_run_yet(tiny, tmp_path):
         load(tiny, draft_model=drafter(tmp_path / "d.gguf", WIDTH, [0, 2], 265))
 
 
+@pytest.fixture(scope="module", params=["tiny", "gemma3"])
+def mutable(request, tiny):
+    """A file, and where in it its metadata lie."""
+    raw = (tiny if request.param == "tiny" else golden_path("gemma3")).read_bytes()
+    return raw, 6_000 if request.param == "tiny" else raw.index(b"tokenizer.ggml.tokens")
+
+
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_mutated_files_load_or_are_refused(tiny, tmp_path, data):
+def test_mutated_files_load_or_are_refused(mutable, tmp_path, data):
     """Bytes of the header and the metadata are changed: nothing but a typed error may come."""
-    raw = bytearray(tiny.read_bytes())
-    header = 6_000  # the tensors' bytes follow
+    raw, header = bytearray(mutable[0]), mutable[1]
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, header))
         raw[place] = data.draw(st.integers(0, 255))
@@ -203,3 +328,15 @@ def test_mutated_files_load_or_are_refused(tiny, tmp_path, data):
     except SpecrtError:
         pass
     assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
+def test_the_preferred_length_of_a_draft_is_the_family_s(name, monkeypatch):
+    def num_draft(**options):
+        llm = load(golden_path(name))
+        return llm.speculation.resolve(specrt.SpecOptions(**options)).num_draft
+
+    assert num_draft() == 8
+    monkeypatch.setattr(ARCHITECTURES[name], "preferred_num_draft", 3)
+    assert num_draft() == 3
+    assert num_draft(num_draft=5) == 5

@@ -129,6 +129,14 @@ def test_edges_of_chunks_and_windows(position, window):
     assert_accurate(got, baseline, reference.oracle(q, [position], [0], window))
 
 
+@pytest.mark.parametrize("window", [2**24, 2**31 - 63, 2**31 - 62, 2**31 - 1])
+def test_a_window_behind_every_position_is_none(window):
+    q = queries(2, 3, 32)
+    case = Case(HostOps(threads=1), "f16", 1, 32, (90, 1))
+    got = case.run(q, [88, 89], [0, 0], window)
+    assert_same_bits(got, case.run(q, [88, 89], [0, 0]))
+
+
 @pytest.mark.parametrize("end", range(185, 202))
 @pytest.mark.parametrize("num_rows", [1, 9])
 def test_a_ring_equals_full_pages_at_every_offset_around_the_wrap(end, num_rows):
@@ -159,6 +167,16 @@ def test_what_other_rows_store_is_not_seen(level):
     assert np.isnan(after[1:]).all()
 
 
+@pytest.mark.parametrize("num_rows", [1, 2])
+def test_thousands_of_heads_on_one_kv_head(num_rows):
+    """What is kept per query lies in the scratch: a file's metadata decides how many there are."""
+    q = queries(num_rows, 4096, 32)
+    reference, host = (Case(ops, "f16", 1, 32, (70, 1)) for ops in reference_and_host(None))
+    positions, seqs = range(70 - num_rows, 70), [0] * num_rows
+    got, baseline = (case.run(q, positions, seqs) for case in (host, reference))
+    assert_accurate(got, baseline, reference.oracle(q, positions, seqs))
+
+
 def test_large_scores_do_not_overflow():
     reference, host = (Case(ops, "f32", 1, 32, (90, 1)) for ops in reference_and_host(None))
     q = queries(2, 3, 32) * np.float32(300)
@@ -172,6 +190,8 @@ def test_wrong_arguments_are_refused():
     q = queries(2, 4, 32)
     with pytest.raises(MismatchError, match="window 0"):
         ops.attention(q, cache, step, scale=1, window=0, out=nans(*q.shape))
+    with pytest.raises(MismatchError, match="window 4294967295"):
+        ops.attention(q, cache, step, scale=1, window=2**32 - 1, out=nans(*q.shape))
     with pytest.raises(MismatchError, match="out"):
         ops.attention(q, cache, step, scale=1, window=9, out=nans(2, 64))
     with pytest.raises(MismatchError, match="q is"):

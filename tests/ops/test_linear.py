@@ -10,6 +10,7 @@ from specrt._ext.host_ops import Tape
 from specrt.errors import MismatchError
 from specrt.host.linear import linear as host_linear
 from specrt.host.weights import HostActs, HostWeight
+from specrt.reference.fma import fma32
 from specrt.reference.linear import linear
 from specrt.reference.quant_blocks import QUANT_TYPES
 from specrt.reference.quantize import quantize
@@ -55,7 +56,7 @@ def test_int8(level, type_name):
 @each_level
 @pytest.mark.parametrize("type_name", QUANT_TYPES)
 def test_int8x2_and_f32_roles(level, type_name):
-    tensor = random_tensor(type_name, 18, columns(type_name) if level else 3 * 256)
+    tensor = random_tensor(type_name, 18, columns(type_name))
     for role in ("int8x2", "f32"):
         check_equal(level, both_weights(tensor, role), 3)
 
@@ -132,6 +133,27 @@ def test_fewer_rows_than_the_acts_hold():
     assert np.isnan(got[2:]).all()
 
 
+@pytest.mark.parametrize(("type_name", "block"), [("Q4_K", 256), ("Q8_0", 32), ("BF16", 32)])
+def test_float_products_are_cut_into_segments_of_whole_weight_blocks(type_name, block):
+    width = 13 * 256
+    weight = both_weights(random_tensor(type_name, 3, width), "f32")
+    x = np.random.default_rng(4).standard_normal((2, width), dtype=np.float32)
+    values = weight.reference.values
+    step = block * -(-width // block // 8)
+    total = np.zeros((2, 3), np.float32)
+    for start in range(0, width, step):
+        acc = np.zeros_like(total)
+        for column in range(start, min(start + step, width)):
+            acc = fma32(values[None, :, column], x[:, column, None], acc)
+        total += acc
+    acts = both_acts(0, x, [weight])
+    expected, got = nans(2, 3), nans(2, 3)
+    linear([(weight.reference, expected)], acts.reference)
+    run_host(0, [(weight.host, got)], acts.host)
+    assert_same_bits(expected, total)
+    assert_same_bits(got, total)
+
+
 @pytest.mark.parametrize("role", ["int8", "int8x2", "f32"])
 @pytest.mark.parametrize("type_name", ["Q4_K", "Q8_0", "IQ3_S", "MXFP4", "F16"])
 def test_reference_is_the_matrix_product(type_name, role):
@@ -164,6 +186,9 @@ def test_wrong_arguments_are_refused():
         host_linear(Tape(0), [(weight, nans(20, 2).T)], acts)
     with pytest.raises(MismatchError, match="at least 3"):
         host_linear(Tape(0), [(weight, nans(3, 20))], acts)
+    for wrong in (3, -1):
+        with pytest.raises(MismatchError, match=f"{wrong} rows of acts that hold 2"):
+            acts.rows(wrong)
     with pytest.raises(MismatchError, match="f32"):
         host_linear(Tape(0), [(HostWeight(random_tensor("F32", 20, 352)), nans(2, 20))], acts)
     with pytest.raises(MismatchError, match="one out"):

@@ -64,21 +64,27 @@ def test_members_get_the_users_gate_and_their_own_cap(pmin):
     assert long.asked == [[(0, 7, pmin)]]
 
 
-def test_the_policy_is_asked_once_for_the_most_that_there_is_room_for():
-    asked = []
+def test_the_policy_is_asked_for_each_member_what_there_is_room_for():
+    asked, told = [], []
 
     class Policy:
-        def num_draft(self, max_draft):
-            asked.append(max_draft)
-            return max_draft
+        def num_draft(self, member, max_draft, others):
+            asked.append((member, max_draft, others))
+            return 0 if member == "parked" else max_draft
+
+        def proposed(self, member, num_proposed, seconds):
+            told.append((member, num_proposed))
 
     for max_draft, num_tokens in ((64, 3), (5, 3), (64, 46), (64, 49)):
-        short, long = Scripted("short", {}, max_draft=3), Scripted("long", {}, max_draft=9)
-        request = request_of(0, short, long)
+        parked, long = Scripted("parked", {0: [1]}, max_draft=3), Scripted("long", {}, max_draft=9)
+        request = request_of(0, parked, long)
         request.policy, request.max_draft = Policy(), max_draft
         request.sequence.cursor = Cursor(num_tokens=num_tokens, cache_len=num_tokens - 1)
         draft(request)
-    assert asked == [9, 5, 3]
+        assert parked.asked == []
+    assert [a for a in asked if a[0] == "parked"] == [("parked", n, 0) for n in (3, 3, 3)]
+    assert [a for a in asked if a[0] == "long"] == [("long", n, 0) for n in (9, 5, 3)]
+    assert told == [("long", 0)] * 3
 
 
 def test_ngram_before_a_head():

@@ -7,8 +7,15 @@ import specrt
 from specrt.errors import OptionError
 from specrt.options import SpecOptions
 from specrt.speculative.algorithms.ngram import NgramSpeculator
-from specrt.speculative.registry import SpeculatorFactory, default_registry
-from specrt.state.messages import FINAL_HIDDEN, Declined, Draft, DraftContext, Kept
+from specrt.speculative.registry import Registry, SpeculatorFactory, default_registry
+from specrt.state.messages import (
+    FINAL_HIDDEN,
+    Declined,
+    Draft,
+    DraftContext,
+    Kept,
+    residual_entering,
+)
 from specrt.state.sequence import Cursor, Sequence
 from tests.models_on_disk import golden_path
 from tests.running import same
@@ -50,8 +57,7 @@ class Medusa:
 
 
 def create_medusa(target, draft_head, options):
-    missing = Medusa.taps - target.taps
-    return Declined("medusa", f"the target has no {missing}") if missing else Medusa()
+    return Medusa()
 
 
 def create_choosy(target, draft_head, options):
@@ -97,14 +103,35 @@ def test_the_toy_drafts_for_a_model_that_is_loaded_with_its_registry(registry):
 
 
 def test_what_a_factory_declines_is_told_and_the_others_serve(registry):
-    class Blind(Target):
-        taps = frozenset()
+    registry.register(SpeculatorFactory("never", False, lambda *_: Declined("never", "no")))
+    (speculator,), declined = resolve(registry, "never,ngram")
+    assert isinstance(speculator, NgramSpeculator)
+    assert declined == [Declined("never", "no")]
+    assert resolve(registry, "never") == ((), declined)
 
+
+@pytest.mark.parametrize(
+    ("taps", "reason"),
+    [
+        ({}, "it needs the tap final_hidden, and the target has none"),
+        (
+            map(residual_entering, (2, 0, 1)),
+            "it needs the tap final_hidden, and the target has residual_entering(0 .. 2)",
+        ),
+        (
+            map(residual_entering, (3, 5)),
+            "it needs the tap final_hidden, and the target has residual_entering(3, 5)",
+        ),
+    ],
+)
+def test_who_needs_taps_that_the_target_has_not_is_declined(registry, taps, reason):
+    class Blind(Target):
+        pass
+
+    Blind.taps = frozenset(taps)
     (speculator,), declined = resolve(registry, "medusa,ngram", target=Blind)
     assert isinstance(speculator, NgramSpeculator)
-    assert [d.name for d in declined] == ["medusa"]
-    assert "final_hidden" in declined[0].reason
-    assert resolve(registry, "medusa", target=Blind) == ((), declined)
+    assert declined == [Declined("medusa", reason)]
 
 
 def test_auto_and_none(registry):
@@ -128,6 +155,11 @@ def test_an_unknown_name_lists_the_known_ones(registry, spec):
         resolve(registry, spec)
 
 
+def test_auto_in_a_registry_without_ngram_is_told():
+    with pytest.raises(OptionError, match="'ngram': expected"):
+        resolve(Registry(), "auto")
+
+
 def test_draft_head_without_one_is_declined_with_the_reason(registry):
     speculators, declined = resolve(registry, "draft-head")
     assert speculators == ()
@@ -149,7 +181,48 @@ def test_auto_chains_the_algorithm_that_takes_the_attached_head(registry):
     assert resolve(registry, "auto", "other")[1] == []
 
 
-@pytest.mark.parametrize("name", ["ngram", "auto", "none", "draft-head", "a,b"])
+class Block(Medusa):
+    name = "block"
+
+
+def heads(registry, *names):
+    """Factories that want a head of their own name; the list of heads that they were asked with."""
+    asked = []
+
+    def create(name, head):
+        asked.append((name, head))
+        return Block() if head == name else Declined(name, f"it takes no {head}")
+
+    for name in names:
+        registry.register(SpeculatorFactory(name, True, lambda t, h, o, name=name: create(name, h)))
+    return asked
+
+
+def test_an_algorithm_and_the_alias_for_it_are_one(registry):
+    asked = heads(registry, "block")
+    for spec in ("block,draft-head", "draft-head,block", "draft-head,ngram,block"):
+        asked.clear()
+        speculators, declined = resolve(registry, spec, "block")
+        assert [s.name for s in speculators] == (
+            ["block", "ngram"] if "ngram" in spec else ["block"]
+        )
+        assert asked == [("block", "block")] and not declined
+
+
+def test_draft_head_is_an_algorithm_where_one_has_that_name(registry):
+    heads(registry, "draft-head", "block")
+    assert registry.names == ("auto", "none", "ngram", "medusa", "draft-head", "block")
+    assert names(registry, "draft-head,ngram", "draft-head") == ["block", "ngram"]
+    speculators, declined = resolve(registry, "draft-head", "block")
+    assert (speculators, declined) == ((), [Declined("draft-head", "it takes no block")])
+    assert names(registry, "auto", "block") == ["ngram", "block"]
+    assert resolve(registry, "auto", "block")[1] == []
+    assert names(registry, "auto", "draft-head") == ["ngram", "block"]
+    reason = "draft-head: it takes no other; block: it takes no other"
+    assert resolve(registry, "auto", "other")[1] == [Declined("draft-head", reason)]
+
+
+@pytest.mark.parametrize("name", ["ngram", "auto", "none", "medusa", "a,b"])
 def test_a_taken_name_cannot_be_registered(registry, name):
     with pytest.raises(OptionError, match=r"speculator name"):
         registry.register(SpeculatorFactory(name, False, create_medusa))

@@ -8,13 +8,14 @@ import pytest
 
 from specrt import SamplingParams
 from specrt.completion import completion
-from specrt.errors import ContextError
+from specrt.errors import ContextError, MismatchError
 from specrt.llm import LLM
 from specrt.lossless import MixedDrafts, fixed_request
 from specrt.speculative import runtime as runtime_module
 from specrt.speculative.accept import Boundary
 from specrt.speculative.algorithms.ngram import NgramSpeculator
 from specrt.state.messages import Draft, residual_entering
+from specrt.stats import Stats
 from tests.fakes import ScriptedSpeculator
 from tests.models_on_disk import golden_arrays, load_golden
 from tests.running import run, same
@@ -63,12 +64,14 @@ def faulty(function, error: BaseException, after: bool):
 HOPS = {
     "how many": lambda request: (request.policy, "num_draft"),
     "draft": lambda request: (request.speculators[0], "propose"),
+    "prepare": lambda request: (llm().target, "prepare"),
     "verify": lambda request: (llm().target, "verify"),
     "accept": lambda request: (runtime_module, "accept"),
     "text": lambda request: (Boundary, "append"),
     "rollback": lambda request: (llm().target, "rollback"),
     "commit": lambda request: (request.speculators[0], "commit"),
-    "account": lambda request: (request.policy, "observe"),
+    "observe": lambda request: (request.policy, "observe"),
+    "account": lambda request: (Stats, "count_step"),
 }
 
 
@@ -102,6 +105,43 @@ def test_a_fault_at_any_hop_leaves_the_sequence_as_it_was(hop, error, after, par
         runtime.step([request])
     same(completion(request), plain(params))
     llm().target.close_sequence(sequence)
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+@pytest.mark.parametrize("hop", ["verify", "accept", "rollback", "account"])
+def test_a_fault_between_two_sequences_leaves_both_right(hop, calls, monkeypatch):
+    """The hop fails at its first or second sequence; what the first had moved is moved right."""
+    prompts = [prompt(), prompt()[:9]]
+    expected = [run(llm(), ids, PARAMS) for ids in prompts]
+    wholes = [one.prompt_token_ids + one.token_ids for one in expected]
+    drafts = [MixedDrafts(whole, llm().target.vocab_size, seed=5) for whole in wholes]
+    requests = [
+        fixed_request(llm(), ids, PARAMS, (own,), 5)
+        for ids, own in zip(prompts, drafts, strict=True)
+    ]
+    runtime = llm().generator.runtime
+    for request in requests:
+        runtime.prefill(request)
+    runtime.step(requests)
+    owner, method = HOPS[hop](requests[0])
+    function, left = getattr(owner, method), [calls]
+
+    def failing(*args, **kwargs):
+        left[0] -= 1
+        if left[0] <= 0:
+            raise KeyboardInterrupt
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(owner, method, failing)
+    with pytest.raises(KeyboardInterrupt):
+        runtime.step(requests)
+        runtime.step(requests)  # a verify is called once a step
+    monkeypatch.undo()
+    while going := [r for r in requests if r.sequence.cursor.finish_reason is None]:
+        runtime.step(going)
+    for request, plain_one in zip(requests, expected, strict=True):
+        same(completion(request), plain_one)
+        llm().target.close_sequence(request.sequence)
 
 
 def test_an_end_token_inside_an_accepted_run_ends_there():
@@ -354,3 +394,13 @@ def test_prefill_taps_only_for_who_hears_of_the_prompt(monkeypatch):
         drafts.wants_prompt = wants_prompt
         run(llm(), prompt(), PARAMS, drafts, 2)
     assert [set(taps) for taps in asked] == [{tap}, set()]
+
+
+@pytest.mark.parametrize("wants_prompt", [True, False])
+def test_a_tap_that_the_target_has_not_is_an_error_and_no_row(wants_prompt):
+    drafts = ScriptedSpeculator(lambda c: [], frozenset({residual_entering(99)}))
+    drafts.wants_prompt = wants_prompt
+    message = r"residual_entering\(99\), expected .*final_hidden, residual_entering\(0 \.\. 3\)"
+    with pytest.raises(MismatchError, match=message):
+        run(llm(), prompt(), PARAMS, drafts, 2)
+    same(llm().generate(prompt(), PARAMS), plain())

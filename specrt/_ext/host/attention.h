@@ -24,7 +24,7 @@ struct attention_args {
 #define QUERIES 32      /* about as many queries share a page */
 
 DECLARE_KERNEL(attention);       /* a part is a block of rows, a KV head and a group of chunks */
-DECLARE_KERNEL(attention_merge); /* a part is one row */
+DECLARE_KERNEL(attention_merge); /* a part is a head of a row */
 
 /* What one part of attention works on, in its thread's scratch. Q is the number of queries of a
  * block: its rows times the heads that share a KV head. */
@@ -34,6 +34,7 @@ struct attention_scratch {
     float *weights;        /* [Q, 64]: scores, then their exponentials */
     float *chunk, *total;  /* [Q, row_dims + PARTIAL_TAIL] each */
     int *first, *last;     /* [Q]: the positions that a query sees are first .. last - 1 */
+    int *begin, *end;      /* [Q]: those in the chunk at hand, counted from its start */
 };
 
 /* Lay it out from base, which may be NULL; returns the bytes. */
@@ -42,14 +43,15 @@ static inline size_t attention_scratch(struct attention_scratch *s, char *base, 
 {
     const size_t d = (size_t)dims, r = (size_t)row_dims, n = (size_t)queries;
     const size_t sizes[] = {d * PAGE, r * PAGE, n * d, n * PAGE, n * (r + PARTIAL_TAIL),
-                            n * (r + PARTIAL_TAIL), n, n};
-    void *at[8];
+                            n * (r + PARTIAL_TAIL), n, n, n, n};
+    void *at[10];
     size_t bytes = 0;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 10; i++) {
         at[i] = base ? base + bytes : NULL;
         bytes += (4 * sizes[i] + 63) / 64 * 64;
     }
-    *s = (struct attention_scratch){at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7]};
+    *s = (struct attention_scratch){at[0], at[1], at[2], at[3], at[4],
+                                    at[5], at[6], at[7], at[8], at[9]};
     return bytes;
 }
 

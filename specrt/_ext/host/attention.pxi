@@ -32,7 +32,7 @@ cdef int SPLIT_ROWS = 16, SPLIT_PARTS = 16
 
 def record_attention(Tape tape, q, layer, step, float scale, int window, out):
     """Append one phase over blocks of rows, KV heads and groups of chunks; for few rows a second
-    one that merges the chunks, a part per row of q [T, H * Dh] f32."""
+    one that merges the chunks, a part per row and head of q [T, H * Dh] f32."""
     cdef AttentionArgs args
     cdef AttentionScratch scratch
     cdef int per_head, parts
@@ -50,7 +50,7 @@ def record_attention(Tape tape, q, layer, step, float scale, int window, out):
     args.num_blocks = (args.num_rows + args.block_rows - 1) // args.block_rows
     args.max_chunks = step.page_table.shape[1]
     if window:
-        args.max_chunks = min(args.max_chunks, (window + _PAGE - 2) // _PAGE + 1)
+        args.max_chunks = min(args.max_chunks, (window - 2) // _PAGE + 2)
     parts = args.num_blocks * layer.num_heads
     args.num_groups = 1
     if args.num_rows <= SPLIT_ROWS:
@@ -63,5 +63,5 @@ def record_attention(Tape tape, q, layer, step, float scale, int window, out):
                 attention_scratch(&scratch, NULL, layer.head_dim, args.cache.row_dims,
                                   args.block_rows * per_head), (q, layer, step, out))
     if args.num_groups > 1:
-        tape.append(attention_merge_kernel(tape.level), &args, sizeof(args), args.num_rows,
-                    4 * (args.cache.row_dims + PARTIAL_TAIL), ())
+        tape.append(attention_merge_kernel(tape.level), &args, sizeof(args),
+                    args.num_rows * args.num_heads, 4 * (args.cache.row_dims + PARTIAL_TAIL), ())

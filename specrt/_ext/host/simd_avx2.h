@@ -23,16 +23,6 @@ static inline void v16f_store(float *p, v16f x)
     _mm256_storeu_ps(p, x.lo);
     _mm256_storeu_ps(p + 8, x.hi);
 }
-static inline v16i v16i_load(const int32_t *p)
-{
-    return SIMD_I(_mm256_loadu_si256((const __m256i *)p),
-                  _mm256_loadu_si256((const __m256i *)(p + 8)));
-}
-static inline void v16i_store(int32_t *p, v16i x)
-{
-    _mm256_storeu_si256((__m256i *)p, x.lo);
-    _mm256_storeu_si256((__m256i *)(p + 8), x.hi);
-}
 static inline v16f v16f_set1(float x) { return SIMD_F(_mm256_set1_ps(x), _mm256_set1_ps(x)); }
 static inline v16i v16i_set1(int32_t x)
 {
@@ -65,7 +55,6 @@ static inline void v16f_store_n(float *p, v16f x, int n)
     }
 SIMD_OP2(add) SIMD_OP2(sub) SIMD_OP2(mul) SIMD_OP2(div) SIMD_OP2(max) SIMD_OP2(min)
 #undef SIMD_OP2
-static inline v16f v16f_sqrt(v16f a) { return SIMD_F(_mm256_sqrt_ps(a.lo), _mm256_sqrt_ps(a.hi)); }
 static inline v16f v16f_fma(v16f a, v16f b, v16f c)
 {
     return SIMD_F(_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi));
@@ -88,7 +77,7 @@ static inline v16f v16f_copysign(v16f a, v16f sign)
     {                                                                                         \
         return SIMD_I(_mm256_##name##_epi32(a.lo, b.lo), _mm256_##name##_epi32(a.hi, b.hi));  \
     }
-SIMD_OP2(add, add) SIMD_OP2(sub, sub) SIMD_OP2(mul, mullo) SIMD_OP2(max, max)
+SIMD_OP2(add, add) SIMD_OP2(max, max)
 #undef SIMD_OP2
 
 static inline v16f v16i_to_float(v16i a)
@@ -119,11 +108,6 @@ static inline v16m v16f_isnan(v16f a)
 {
     return (v16m){_mm256_cmp_ps(a.lo, a.lo, _CMP_UNORD_Q),
                   _mm256_cmp_ps(a.hi, a.hi, _CMP_UNORD_Q)};
-}
-static inline v16m v16i_lt(v16i a, v16i b)
-{
-    return (v16m){_mm256_castsi256_ps(_mm256_cmpgt_epi32(b.lo, a.lo)),
-                  _mm256_castsi256_ps(_mm256_cmpgt_epi32(b.hi, a.hi))};
 }
 /* m ? a : b, lane by lane. */
 static inline v16f v16f_select(v16m m, v16f a, v16f b)

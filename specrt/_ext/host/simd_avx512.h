@@ -10,8 +10,6 @@ typedef __mmask16 v16m;
 
 static inline v16f v16f_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void v16f_store(float *p, v16f x) { _mm512_storeu_ps(p, x); }
-static inline v16i v16i_load(const int32_t *p) { return _mm512_loadu_si512(p); }
-static inline void v16i_store(int32_t *p, v16i x) { _mm512_storeu_si512(p, x); }
 static inline v16f v16f_set1(float x) { return _mm512_set1_ps(x); }
 static inline v16i v16i_set1(int32_t x) { return _mm512_set1_epi32(x); }
 
@@ -30,7 +28,6 @@ static inline v16f v16f_add(v16f a, v16f b) { return _mm512_add_ps(a, b); }
 static inline v16f v16f_sub(v16f a, v16f b) { return _mm512_sub_ps(a, b); }
 static inline v16f v16f_mul(v16f a, v16f b) { return _mm512_mul_ps(a, b); }
 static inline v16f v16f_div(v16f a, v16f b) { return _mm512_div_ps(a, b); }
-static inline v16f v16f_sqrt(v16f a) { return _mm512_sqrt_ps(a); }
 static inline v16f v16f_max(v16f a, v16f b) { return _mm512_max_ps(a, b); }
 static inline v16f v16f_min(v16f a, v16f b) { return _mm512_min_ps(a, b); }
 static inline v16f v16f_fma(v16f a, v16f b, v16f c) { return _mm512_fmadd_ps(a, b, c); }
@@ -41,9 +38,6 @@ static inline v16f v16f_copysign(v16f a, v16f sign)
     return _mm512_or_ps(_mm512_andnot_ps(bit, a), _mm512_and_ps(bit, sign));
 }
 
-static inline v16i v16i_add(v16i a, v16i b) { return _mm512_add_epi32(a, b); }
-static inline v16i v16i_sub(v16i a, v16i b) { return _mm512_sub_epi32(a, b); }
-static inline v16i v16i_mul(v16i a, v16i b) { return _mm512_mullo_epi32(a, b); }
 static inline v16i v16i_max(v16i a, v16i b) { return _mm512_max_epi32(a, b); }
 
 static inline v16f v16i_to_float(v16i a) { return _mm512_cvtepi32_ps(a); }
@@ -57,7 +51,6 @@ static inline v16f v16f_add_exponent(v16f a, v16i n)
 
 static inline v16m v16f_lt(v16f a, v16f b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 static inline v16m v16f_isnan(v16f a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
-static inline v16m v16i_lt(v16i a, v16i b) { return _mm512_cmplt_epi32_mask(a, b); }
 /* m ? a : b, lane by lane. */
 static inline v16f v16f_select(v16m m, v16f a, v16f b) { return _mm512_mask_blend_ps(m, b, a); }
 

@@ -14,8 +14,6 @@ typedef struct { int32_t v[LANES]; } v16m;
 
 static inline v16f v16f_load(const float *p) { SIMD_MAP(v16f, p[i]); }
 static inline void v16f_store(float *p, v16f x) { memcpy(p, x.v, sizeof x.v); }
-static inline v16i v16i_load(const int32_t *p) { SIMD_MAP(v16i, p[i]); }
-static inline void v16i_store(int32_t *p, v16i x) { memcpy(p, x.v, sizeof x.v); }
 static inline v16f v16f_set1(float x) { SIMD_MAP(v16f, x); }
 static inline v16i v16i_set1(int32_t x) { SIMD_MAP(v16i, x); }
 
@@ -28,7 +26,6 @@ static inline v16f v16f_add(v16f a, v16f b) { SIMD_MAP(v16f, a.v[i] + b.v[i]); }
 static inline v16f v16f_sub(v16f a, v16f b) { SIMD_MAP(v16f, a.v[i] - b.v[i]); }
 static inline v16f v16f_mul(v16f a, v16f b) { SIMD_MAP(v16f, a.v[i] * b.v[i]); }
 static inline v16f v16f_div(v16f a, v16f b) { SIMD_MAP(v16f, a.v[i] / b.v[i]); }
-static inline v16f v16f_sqrt(v16f a) { SIMD_MAP(v16f, sqrtf(a.v[i])); }
 static inline v16f v16f_max(v16f a, v16f b) { SIMD_MAP(v16f, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
 static inline v16f v16f_min(v16f a, v16f b) { SIMD_MAP(v16f, a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
 static inline v16f v16f_fma(v16f a, v16f b, v16f c)
@@ -38,9 +35,6 @@ static inline v16f v16f_fma(v16f a, v16f b, v16f c)
 static inline v16f v16f_abs(v16f a) { SIMD_MAP(v16f, fabsf(a.v[i])); }
 static inline v16f v16f_copysign(v16f a, v16f s) { SIMD_MAP(v16f, copysignf(a.v[i], s.v[i])); }
 
-static inline v16i v16i_add(v16i a, v16i b) { SIMD_MAP(v16i, a.v[i] + b.v[i]); }
-static inline v16i v16i_sub(v16i a, v16i b) { SIMD_MAP(v16i, a.v[i] - b.v[i]); }
-static inline v16i v16i_mul(v16i a, v16i b) { SIMD_MAP(v16i, a.v[i] * b.v[i]); }
 static inline v16i v16i_max(v16i a, v16i b) { SIMD_MAP(v16i, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
 
 static inline v16f v16i_to_float(v16i a) { SIMD_MAP(v16f, (float)a.v[i]); }
@@ -63,7 +57,6 @@ static inline v16f v16f_add_exponent(v16f a, v16i n)
 
 static inline v16m v16f_lt(v16f a, v16f b) { SIMD_MAP(v16m, a.v[i] < b.v[i]); }
 static inline v16m v16f_isnan(v16f a) { SIMD_MAP(v16m, a.v[i] != a.v[i]); }
-static inline v16m v16i_lt(v16i a, v16i b) { SIMD_MAP(v16m, a.v[i] < b.v[i]); }
 /* m ? a : b, lane by lane. */
 static inline v16f v16f_select(v16m m, v16f a, v16f b) { SIMD_MAP(v16f, m.v[i] ? a.v[i] : b.v[i]); }
 

@@ -117,13 +117,13 @@ static void weigh_values(const struct rows_times *values, int query, int n, int 
             rows_times(values, CONTINUE, i, 1, 0, columns, most(end, first[i]), last[i]);
 }
 
-/* One chunk of keys for all queries: s->chunk. Visible ranges within the chunk go to first, last. */
+/* One chunk of keys for all queries: s->chunk, and what they see of it: s->begin, s->end. */
 static void attend_chunk(const struct attention_args *args, struct attention_scratch *s, int queries,
-                         size_t block, int chunk, int *first, int *last)
+                         size_t block, int chunk)
 {
     const struct kv_cache *cache = &args->cache;
     const int dims = cache->dims, row_dims = cache->row_dims, stride = row_dims + PARTIAL_TAIL;
-    int begin = PAGE, end = 0;
+    int *first = s->begin, *last = s->end, begin = PAGE, end = 0;
     for (int i = 0; i < queries; i++) {
         first[i] = most(0, s->first[i] - chunk * PAGE);
         last[i] = least(PAGE, s->last[i] - chunk * PAGE);
@@ -162,11 +162,11 @@ static float *partial_of(const struct attention_args *args, int row, int head, i
 
 /* Keep one chunk's results: merged into the totals, or alone where attention_merge finds them. */
 static void keep_chunk(const struct attention_args *args, struct attention_scratch *s,
-                       const struct queries *queries, int chunk, const int *first, const int *last)
+                       const struct queries *queries, int chunk)
 {
     const int row_dims = args->cache.row_dims, stride = row_dims + PARTIAL_TAIL;
     for (int i = 0; i < queries->count; i++) {
-        if (first[i] == last[i])
+        if (s->begin[i] == s->end[i])
             continue;
         if (args->num_groups == 1) {
             merge(s->total + stride * i, s->chunk + stride * i, row_dims);
@@ -185,7 +185,6 @@ static void attend(const struct attention_args *args, struct attention_scratch *
 {
     const struct kv_cache *cache = &args->cache;
     const int row_dims = cache->row_dims, stride = row_dims + PARTIAL_TAIL;
-    int first[queries->count], last[queries->count];
     load_queries(args, queries, s);
     int begin = s->first[0], end = s->last[0];
     for (int i = 0; i < queries->count; i++) {
@@ -200,8 +199,8 @@ static void attend(const struct attention_args *args, struct attention_scratch *
     for (int chunk = from; chunk < to; chunk++) {
         size_t page = kv_page(cache, &args->step, args->step.row_seqs[queries->row], chunk);
         size_t block = kv_block(cache, page, queries->head);
-        attend_chunk(args, s, queries->count, block, chunk, first, last);
-        keep_chunk(args, s, queries, chunk, first, last);
+        attend_chunk(args, s, queries->count, block, chunk);
+        keep_chunk(args, s, queries, chunk);
     }
     if (args->num_groups > 1)
         return;
@@ -235,18 +234,16 @@ void KERNEL(attention)(const void *pointer, int part, void *memory)
     }
 }
 
-void KERNEL(attention_merge)(const void *pointer, int row, void *memory)
+void KERNEL(attention_merge)(const void *pointer, int part, void *memory)
 {
     const struct attention_args *args = pointer;
     const int dims = args->cache.dims, row_dims = args->cache.row_dims;
+    const int row = part / args->num_heads, head = part % args->num_heads;
     const int position = args->step.positions[row];
     const int num_chunks = position / PAGE - first_visible(args, position) / PAGE + 1;
     float *total = memory;
-    for (int head = 0; head < args->num_heads; head++) {
-        clear(total, row_dims);
-        for (int chunk = 0; chunk < num_chunks; chunk++)
-            merge(total, partial_of(args, row, head, chunk), row_dims);
-        size_t at = (size_t)row * (size_t)args->num_heads + (size_t)head;
-        finish(total, row_dims, dims, args->out + at * (size_t)dims);
-    }
+    clear(total, row_dims);
+    for (int chunk = 0; chunk < num_chunks; chunk++)
+        merge(total, partial_of(args, row, head, chunk), row_dims);
+    finish(total, row_dims, dims, args->out + (size_t)part * (size_t)dims);
 }

@@ -8,6 +8,8 @@
 #include "decode.h"
 #include "tile.h"
 
+#define FLOAT_BLOCK 32 /* columns that are a block of float weights; the last may be short */
+
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* The most input rows that pass together; registers decide, the result does not depend on it. */
@@ -91,7 +93,7 @@ static const struct quant_type {
     int block, num_bytes, sub, offset, has_minimum;
     decode_fn *decode;
     blocks_fn *blocks;
-} quant_types[NUM_TYPES] = {
+} quant_types[NUM_TYPES] = { /* zeros for the float types */
 #define X(TYPE, name, block, num_bytes, sub, offset, has_minimum) \
     [TYPE_##TYPE] = {block, num_bytes, sub, offset, has_minimum, decode_##name, blocks_##name},
     QUANT_TYPES(X)
@@ -260,8 +262,9 @@ ALWAYS_INLINE void chain_rows(const struct tile *t, const float *x, int row, int
 
 static void float_tile(const struct tile *t, const struct acts *acts)
 {
-    int num_cols = t->weight->num_cols;
-    int step = 32 * (((num_cols + 31) / 32 + NUM_SEGMENTS - 1) / NUM_SEGMENTS);
+    const int num_cols = t->weight->num_cols, own = quant_types[t->weight->type].block;
+    const int block = own ? own : FLOAT_BLOCK, num_blocks = (num_cols + block - 1) / block;
+    const int step = block * ((num_blocks + NUM_SEGMENTS - 1) / NUM_SEGMENTS);
     for (int first = 0; first < num_cols; first += step) {
         int count = num_cols - first < step ? num_cols - first : step;
         for (int lane = 0; lane < LANES; lane++)
