@@ -164,7 +164,7 @@ def bounds_of(found: list[object]) -> list[Bound]:
     if ratios := [one.ratio.median for one in _of(found, Adversarial)]:
         bounds.append(Bound("always wrong drafter: of plain, least prompt", min(ratios), 0.98))
     if shares := [one.share.median for one in _of(found, Predicted)]:
-        bounds.append(Bound("n-gram: of predicted tok/s, least prompt", min(shares), 0.9))
+        bounds.append(Bound("n-gram: of the predicted ratio, least prompt", min(shares), 0.9))
     if tokens := [one.tokens for one in _of(found, Reaction)]:
         bounds.append(Bound("turn to copying: tokens to K >= 2, most", max(tokens), 64, True))
     return bounds

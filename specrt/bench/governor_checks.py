@@ -72,7 +72,8 @@ class Predicted:
     Args:
         ratio: measured, over plain.
         predicted_ratio: of plain rows' cost to the steps' cost.
-        share: measured tokens per second over predicted ones, pair by pair.
+        share: measured ratio over the predicted one, pair by pair: the machine's speed at the time
+            of the pair and of the measurement of rows cancels.
     """
 
     prompt: str
@@ -168,7 +169,7 @@ def predicted(
         predicted_ratio=stats.emitted * float(costs[0]) / sum(seconds),
         tokens_per_second=float(np.median(speeds)),
         predicted_tokens_per_second=stats.emitted / sum(seconds),
-        share=Spread.of([_share(pair, s) for pair, s in zip(measured, seconds, strict=True)]),
+        share=Spread.of([_share(pair, costs) for pair in measured]),
         acceptance_length=stats.acceptance_length,
         num_draft_counts=stats.num_draft_counts,
     )
@@ -222,5 +223,6 @@ def _step_seconds(pair: Pair, costs: np.ndarray) -> float:
     return sum(count * float(costs[num_draft]) for num_draft, count in counts.items())
 
 
-def _share(pair: Pair, seconds: float) -> float:
-    return pair.spec.tokens_per_second * seconds / len(pair.spec.completion.token_ids)
+def _share(pair: Pair, costs: np.ndarray) -> float:
+    tokens = len(pair.spec.completion.token_ids)
+    return pair.ratio * _step_seconds(pair, costs) / (tokens * float(costs[0]))

@@ -1,9 +1,12 @@
-"""The same answer twice, plain and speculative: equal first, timed second."""
+"""The same answer twice, plain and speculative: equal first, timed second.
+
+Both answers grow in turns, a few ids at a time: so what slows the machine for a while slows both.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
@@ -15,6 +18,10 @@ from specrt.llm import LLM
 from specrt.lossless import difference
 from specrt.options import SamplingParams
 from specrt.session import Session
+from specrt.stream import Stream
+
+TURN = 8
+"""Ids that one side emits before the other goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +76,7 @@ def pairs(
                 session.messages = list(prompt.messages[:-1])
             for turn in range(1, turns + 1):
                 content = _says(prompt, turn)
-                sides: dict[str, Run] = {}
-                for name in order:
-                    way = "none" if name == "plain" else spec
-                    sides[name] = run(sessions[name], content, params, way)
+                sides = runs(sessions, content, params, {"plain": "none", "spec": spec})
                 pair = Pair(prompt, turn, **sides)
                 check_equal(pair)
                 if turn > 1 or turns == 1:
@@ -81,11 +85,41 @@ def pairs(
 
 def run(session: Session, content: str, params: SamplingParams, spec: Spec) -> Run:
     """Say something with thinking off; the time begins when the prompt's ids are known."""
-    stream = session.stream_send(content, params, spec=spec, enable_thinking=False)
-    start = time.perf_counter()
-    for _ in stream:
-        pass
-    seconds = time.perf_counter() - start
+    return runs({"only": session}, content, params, {"only": spec})["only"]
+
+
+def runs(
+    sessions: Mapping[str, Session], content: str, params: SamplingParams, specs: Mapping[str, Spec]
+) -> dict[str, Run]:
+    """Say the same in several sessions, which answer in turns; the order of turns alternates."""
+    streams = {
+        name: session.stream_send(content, params, spec=specs[name], enable_thinking=False)
+        for name, session in sessions.items()
+    }
+    seconds = dict.fromkeys(streams, 0.0)
+    going = list(streams)
+    while going:
+        for name in list(going):
+            start = time.perf_counter()
+            ended = _advance(streams[name])
+            seconds[name] += time.perf_counter() - start
+            if ended:
+                going.remove(name)
+        going.reverse()
+    return {name: _finished(stream, seconds[name]) for name, stream in streams.items()}
+
+
+def _advance(stream: Stream) -> bool:
+    """One turn; True if the answer ended in it."""
+    emitted = 0
+    for piece in stream:
+        emitted += len(piece.token_ids)
+        if emitted >= TURN:
+            return False
+    return True
+
+
+def _finished(stream: Stream, seconds: float) -> Run:
     assert stream.completion is not None
     return Run(stream.completion, seconds - stream.stats.phases.prefill / 1e3)
 

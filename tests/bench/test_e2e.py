@@ -8,11 +8,12 @@ import pytest
 import specrt
 from specrt.bench import e2e
 from specrt.bench.__main__ import main
-from specrt.bench.pairs import pairs, run
+from specrt.bench.pairs import TURN, pairs, runs
 from specrt.bench.prompts import FOLLOW_UPS, Prompt
 from specrt.bench.timing import WrongResultError
 from specrt.options import SamplingParams
 from specrt.speculative.registry import SpeculatorFactory, default_registry
+from specrt.speculative.runtime import Runtime
 from tests.fakes import ScriptedSpeculator
 from tests.tiny_model import write_tiny_model
 
@@ -80,16 +81,33 @@ def test_the_order_alternates(path, monkeypatch):
     llm = specrt.load(path, spec="ngram", max_sequences=2, verbose=False)
     order, slots = [], []
 
-    def noted(session, content, params, spec):
-        order.append(spec)
-        slots.append(session._sequence.slot)
-        return run(session, content, params, spec)
+    def noted(sessions, content, params, specs):
+        order.append([specs[name] for name in sessions])
+        slots.append([session._sequence.slot for session in sessions.values()])
+        return runs(sessions, content, params, specs)
 
-    monkeypatch.setattr("specrt.bench.pairs.run", noted)
+    monkeypatch.setattr("specrt.bench.pairs.runs", noted)
     prompt = Prompt("p", "prose", ({"role": "user", "content": "hi"},))
     assert len(list(pairs(llm, prompt, SamplingParams(max_tokens=2), "ngram", 3))) == 3
-    assert order == ["none", "ngram", "ngram", "none", "none", "ngram"]
-    assert slots == [0, 1] * 3
+    assert order == [["none", "ngram"], ["ngram", "none"], ["none", "ngram"]]
+    assert slots == [[0, 1]] * 3
+
+
+def test_both_answers_grow_in_turns(path, monkeypatch):
+    llm = specrt.load(path, spec="none", max_sequences=2, verbose=False)
+    steps = []
+    step = Runtime.step
+
+    def noted(runtime, requests):
+        steps.append(requests[0].sequence.slot)
+        return step(runtime, requests)
+
+    monkeypatch.setattr(Runtime, "step", noted)
+    prompt = Prompt("p", "prose", ({"role": "user", "content": "hi"},))
+    params = SamplingParams(max_tokens=20, ignore_eos=True)
+    (pair,) = pairs(llm, prompt, params, "none", 1)
+    assert steps == [0] * TURN + [1] * 2 * TURN + [0] * TURN + [0] * 4 + [1] * 4
+    assert pair.plain.completion.token_ids == pair.spec.completion.token_ids
 
 
 def test_a_changed_answer_is_exit_1_without_a_time(path, tmp_path, monkeypatch, capsys):
