@@ -107,8 +107,13 @@ DRAWS: Final = {
 """Sampling parameters, over a temperature of 0.8 and seed 1."""
 
 
-def text(kind: str, length: int, seed: int = 1) -> np.ndarray:
+def text(kind: str, length: int, history: int, seed: int = 1) -> np.ndarray:
     """Ids that hardly repeat an n-gram, that do as words do, or that copy earlier passages.
+
+    Args:
+        length: ids in all.
+        history: ids at the beginning that passages are copied from, so that what is drafted does
+            not depend on how much else there is.
 
     Returns:
         [length] int32, ids below 49152.
@@ -121,9 +126,8 @@ def text(kind: str, length: int, seed: int = 1) -> np.ndarray:
     ids = rng.integers(0, 49152, length + 128).astype(np.int32)
     end = 64
     while end < length:
-        # As much is copied in a short text as in a long one: from anywhere behind.
         size = int(rng.integers(5, 40))
-        start = int(rng.integers(0, end - size)) if end > size else 0
+        start = int(rng.integers(0, min(end, history) - size))
         ids[end : end + size] = ids[start : start + size]
         end += size + int(rng.integers(1, 12))
     return ids[:length]

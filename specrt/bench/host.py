@@ -150,7 +150,7 @@ def ngram_calls(kind: str, length: int, calls: int) -> Iterator[Callable[[], lis
     """
     speculator, sequence = NgramSpeculator(), Sequence(0, CONTEXT)
     contexts = [DraftContext(sequence, NUM_DRAFT)]
-    ids = text(kind, length + (calls + 1) * KEPT_ROWS)
+    ids = text(kind, length + (calls + 1) * KEPT_ROWS, length)
     sequence.history[:length] = ids[:length]
     sequence.cursor = Cursor(num_tokens=length)
 

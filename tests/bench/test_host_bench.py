@@ -24,7 +24,7 @@ from specrt.state.messages import Draft
 @pytest.mark.parametrize("kind", TEXTS)
 def test_texts_have_their_length_and_repeat_as_they_say(kind):
     for length in (1, 50, 3000):
-        ids = text(kind, length)
+        ids = text(kind, length, 1000)
         assert ids.shape == (length,) and ids.min() >= 0 and ids.max() < 49152
     seen, repeated = set(), 0
     for pair in zip(ids[:-1].tolist(), ids[1:].tolist(), strict=True):
