@@ -29,4 +29,6 @@ def glu(device: Device, gate: Array, up: Array, *, activation: Activation, out: 
         return
     form = "x4" if count % 4 == 0 and aligned(16, gate, up, out) else "x1"
     grid = (-(-count // (4 * THREADS)),)
-    device.launch("glu", f"glu_{activation}_{form}", grid, THREADS, (gate, up, out, np.int64(count)))
+    device.launch(
+        "glu", f"glu_{activation}_{form}", grid, THREADS, (gate, up, out, np.int64(count))
+    )

@@ -58,7 +58,7 @@ def emulated_text(file: str, folder: Path) -> str:
     entries = ENTRY.findall(text)
     if len(entries) != text.count("__global__ void"):
         raise UnsupportedError(
-            f'{file}.cu: {text.count("__global__ void")} kernels, {len(entries)} of them as '
+            f"{file}.cu: {text.count('__global__ void')} kernels, {len(entries)} of them as "
             '`extern "C" __global__ void __launch_bounds__(N) name(`; write all so'
         )
     return text + "".join(f"SPECRT_ENTRY({name}, ({bound}))\n" for bound, name in entries)

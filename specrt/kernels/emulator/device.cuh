@@ -162,7 +162,7 @@ inline void cp_async_16(void *to, const void *from, bool there, AT)
         {static_cast<char *>(to), there ? static_cast<const char *>(from) : nullptr, 16});
 }
 inline void cp_async_commit() { emulator::machine.current->groups.emplace_back(); }
-template <int num_pending> void cp_async_wait() { emulator::wait_copies(num_pending); }
+template <int num_pending> void cp_async_wait(AT) { emulator::wait_copies(num_pending, HERE); }
 
 /* Not in the language of kernels: assembler, and math whose bits the device does not share. */
 #define asm ASSEMBLER_IS_NOT_EMULATED

@@ -238,16 +238,19 @@ inline void check_access(const void *pointer, size_t bytes, size_t alignment, bo
         note_shared(pointer, bytes, writes, at);
 }
 
-/* Do the copies of all groups but the last num_pending closed ones. */
-inline void wait_copies(size_t num_pending)
+/* Do the copies of all groups but the last num_pending closed ones: each is a write that happens
+ * now. */
+inline void wait_copies(size_t num_pending, Place at)
 {
     auto &groups = machine.current->groups;
     while (groups.size() - 1 > num_pending) {
-        for (const Copy &copy : groups[0])
+        for (const Copy &copy : groups[0]) {
+            note_shared(copy.to, copy.bytes, true, at);
             if (copy.from)
                 memcpy(copy.to, copy.from, copy.bytes);
             else
                 memset(copy.to, 0, copy.bytes);
+        }
         groups.erase(groups.begin());
     }
 }
