@@ -5,8 +5,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "fibre.h"
-#include "machine.h"
+#include "launch.h"
 
 #define __global__
 #define __device__
