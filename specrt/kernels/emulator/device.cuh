@@ -2,7 +2,6 @@
  *
  * Kernels may use what stands here and no more: the rest does not compile.
  */
-#include <cmath>
 #include <type_traits>
 
 #include "launch.h"
@@ -28,13 +27,19 @@ inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 /* Arithmetic: one rounding each, to nearest even. */
-inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
-inline float __fsqrt_rn(float a) { return sqrtf(a); }
-inline int __float2int_rn(float a) { return static_cast<int>(lrintf(a)); }
+inline float __fsqrt_rn(float a) { return __builtin_sqrtf(a); }
+inline int __float2int_rn(float a) /* saturates; 0 for NaN */
+{
+    if (a != a)
+        return 0;
+    const long long n = a < -0x1p31f ? -0x80000000ll : a >= 0x1p31f ? 0x7fffffffll : __builtin_lrintf(a);
+    return static_cast<int>(n);
+}
 inline float __int2float_rn(int a) { return static_cast<float>(a); }
 
 template <class To, class From> inline To with_bits_of(From from)

@@ -3,13 +3,13 @@
 #include "memory.h"
 #include "waits.h"
 
-#include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <utility>
 
 namespace emulator {
 
+/* What a fibre runs; it never returns. */
 inline void thread_main()
 {
     machine.kernel();
@@ -26,18 +26,21 @@ inline void thread_main()
     __builtin_unreachable();
 }
 
+/* Name the lines at which threads wait for ever, each with one of its threads. */
 inline void fail_blocked()
 {
     char lines[512] = "";
-    std::vector<std::pair<const char *, int>> seen;
+    std::vector<Place> seen;
     for (const Fibre &fibre : machine.fibres) {
-        const std::pair<const char *, int> place{fibre.at.file, fibre.at.line};
-        if (fibre.state == State::ended || std::count(seen.begin(), seen.end(), place))
+        bool known = fibre.state == State::ended;
+        for (const Place &place : seen)
+            known = known || (place.line == fibre.at.line && !strcmp(place.file, fibre.at.file));
+        if (known)
             continue;
-        seen.push_back(place);
         const size_t used = strlen(lines);
         snprintf(lines + used, sizeof lines - used, "%s%s:%d (thread %u)", used ? ", " : "",
-                 place.first, place.second, fibre.id);
+                 fibre.at.file, fibre.at.line, fibre.id);
+        seen.push_back(fibre.at);
     }
     fail_launch("%s, block %u %u %u: all threads wait: at %s", machine.name, blockIdx.x, blockIdx.y,
                 blockIdx.z, lines);
@@ -61,7 +64,7 @@ inline void run_block()
         order.push_back(&fibre);
     }
     while (machine.live) {
-        std::shuffle(order.begin(), order.end(), machine.random);
+        permute(order);
         bool any = false;
         for (Fibre *fibre : order) {
             if (fibre->state != State::runnable)
@@ -111,7 +114,7 @@ inline int run(const Launch &launch, const char *name, void (*kernel)())
 {
     machine.launch = &launch, machine.name = name, machine.kernel = kernel;
     machine.failed = false;
-    machine.random.seed(launch.seed);
+    machine.random = launch.seed;
     blockDim = launch.block, gridDim = launch.grid;
     machine.shadows.assign(launch.shared_bytes, Shadow{});
     if (!make_fibres(launch.block)) {
@@ -123,7 +126,7 @@ inline int run(const Launch &launch, const char *name, void (*kernel)())
         for (unsigned y = 0; y < launch.grid.y; y++)
             for (unsigned x = 0; x < launch.grid.x; x++)
                 blocks.push_back({x, y, z});
-    std::shuffle(blocks.begin(), blocks.end(), machine.random);
+    permute(blocks);
     for (uint3 block : blocks) {
         blockIdx = block;
         run_block();

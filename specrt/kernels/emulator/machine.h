@@ -12,7 +12,6 @@
 
 #include <cstdarg>
 #include <cstdio>
-#include <random>
 #include <vector>
 
 struct uint3 { unsigned x, y, z; };
@@ -73,7 +72,7 @@ struct Machine {
     Fibre *current;
     unsigned live, waiting; /* threads of the block that have not ended, that are at the barrier */
     bool failed;
-    std::mt19937_64 random;
+    uint64_t random; /* the state of next_random */
     std::vector<char> memory; /* shared memory between its guards */
     char *shared;
     std::vector<Shadow> shadows;
@@ -82,6 +81,24 @@ struct Machine {
 };
 
 static Machine machine;
+
+/* SplitMix64. */
+inline uint64_t next_random()
+{
+    uint64_t z = machine.random += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+template <class T> void permute(std::vector<T> &items)
+{
+    for (size_t i = items.size(); i > 1; i--) {
+        const size_t j = next_random() % i;
+        const T item = items[j];
+        items[j] = items[i - 1], items[i - 1] = item;
+    }
+}
 
 inline void say(const char *format, va_list values)
 {

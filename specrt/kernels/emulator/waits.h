@@ -1,7 +1,6 @@
 /* Where threads wait for each other: block barriers, and operations of warps. */
 #include "machine.h"
 
-#include <algorithm>
 #include <cstring>
 
 namespace emulator {
@@ -46,7 +45,7 @@ inline uint64_t warp_operation(uint32_t mask, uint64_t given, int source, Place 
     me.given = given, me.source = source, me.mask = mask;
     me.state = State::warp_operation, me.at = at;
     Fibre *warp = &machine.fibres[me.warp * WARP];
-    const unsigned size = std::min<size_t>(WARP, machine.fibres.size() - me.warp * WARP);
+    const unsigned left = machine.fibres.size() - me.warp * WARP, size = left < WARP ? left : WARP;
     bool all_here = true;
     for (unsigned lane = 0; lane < WARP; lane++) {
         if (!(mask >> lane & 1))

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 from emulated import needs_emulator, placed
-from rows import assert_same_bits, nans
+from ops.rows import assert_same_bits, nans
 
 from specrt.kernels import rms_norm as rms_norm_launcher
 from specrt.kernels._module import kernel_folder
