@@ -49,3 +49,34 @@ template <int num_pending> __device__ __forceinline__ void cp_async_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(num_pending) : "memory");
 #endif
 }
+
+/* c += a b for the 32 lanes of a warp, all of which are there: a is 16 x 32 and b 32 x 8 int8, c is
+ * 16 x 8 int32. With g = lane / 4 and t = lane % 4, four bytes in an int:
+ *   a[0], a[1]: columns 4 t .. 4 t + 3 of rows g and g + 8; a[2], a[3]: the same 16 columns on,
+ *   b[0], b[1]: rows 4 t .. 4 t + 3, and 16 rows on, of column g,
+ *   c[0], c[1]: columns 2 t and 2 t + 1 of row g; c[2], c[3]: of row g + 8. */
+__device__ __forceinline__ void mma_s8(int (&c)[4], const int (&a)[4], const int (&b)[2])
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    for (int i = 0; i < 4; i++) /* halves of the rows and of the columns of a */
+        asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 "
+                     "{%0, %1}, {%2}, {%3}, {%0, %1};"
+                     : "+r"(c[i % 2 * 2]), "+r"(c[i % 2 * 2 + 1])
+                     : "r"(a[i]), "r"(b[i / 2]));
+#endif
+}
+
+/* Four 8 x 8 matrices of 16 bits from shared memory: lane i names row i % 8 of matrix i / 8, 16
+ * bytes; to[m] holds bytes 4 t .. 4 t + 3 of row g of matrix m, with g and t as above. */
+__device__ __forceinline__ void load_matrices(int (&to)[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+                 : "memory");
+}

@@ -168,6 +168,38 @@ inline void cp_async_16(void *to, const void *from, bool there, AT)
 inline void cp_async_commit() { emulator::machine.current->groups.emplace_back(); }
 template <int num_pending> void cp_async_wait(AT) { emulator::wait_copies(num_pending, HERE); }
 
+/* Every lane lays its fragments open, takes from the others' what its own sums need, and waits until
+ * all have: the layout is the table of the PTX ISA, as cuda/device.cuh says it. */
+inline void mma_s8(int (&c)[4], const int (&a)[4], const int (&b)[2], AT)
+{
+    emulator::Fibre &me = *emulator::machine.current;
+    memcpy(me.fragments.a, a, sizeof a);
+    memcpy(me.fragments.b, b, sizeof b);
+    emulator::warp_operation(0xffffffff, 0, emulator::VOTE, HERE);
+    const emulator::Fibre *warp = &me - me.lane;
+    const unsigned g = me.lane / 4, t = me.lane % 4;
+    for (unsigned part = 0; part < 4; part++)
+        for (int i = 0; i < 4; i++) {
+            const int *row = warp[4 * g + part].fragments.a;
+            const int *column = warp[4 * (2 * t + i % 2) + part].fragments.b;
+            c[i] = __dp4a(row[2 + i / 2], column[1], __dp4a(row[i / 2], column[0], c[i]));
+        }
+    emulator::warp_operation(0xffffffff, 0, emulator::VOTE, HERE);
+}
+
+inline void load_matrices(int (&to)[4], const void *row, AT)
+{
+    if (!emulator::is_shared(row, 16))
+        emulator::fail(HERE, "ldmatrix reads 16 bytes at %p, outside of shared memory", row);
+    emulator::check_bounds(row, 16, 16, HERE);
+    const int lane = shuffling_lane();
+    for (int m = 0; m < 4; m++) {
+        const uint64_t start = emulator::warp_operation(
+            0xffffffff, reinterpret_cast<uint64_t>(row), 8 * m + lane / 4, HERE);
+        to[m] = load(reinterpret_cast<const int *>(start) + lane % 4, file, line);
+    }
+}
+
 /* Not in the language of kernels: assembler, and math whose bits the device does not share. */
 #define asm ASSEMBLER_IS_NOT_EMULATED
 #pragma GCC poison expf exp2f logf log2f tanhf sinf cosf powf rsqrtf

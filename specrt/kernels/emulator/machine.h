@@ -39,6 +39,9 @@ struct Launch {
     size_t message_bytes;
 };
 
+/* What a lane brings to a product of matrices. */
+struct Fragments { int a[4], b[2]; };
+
 struct Copy { char *to; const char *from; size_t bytes; };
 
 enum class State { runnable, block_barrier, warp_operation, ended };
@@ -53,6 +56,7 @@ struct Fibre {
     uint64_t given;  /* its value there */
     int source;      /* the lane whose value it takes, or VOTE or SYNC */
     uint64_t taken;
+    Fragments fragments;
     std::vector<std::vector<Copy>> groups; /* of cp.async, the last one open */
 };
 

@@ -209,6 +209,28 @@ def test_dp4a():
     assert (out == (a.astype(np.int32) * b).sum(axis=1) - 7).all()
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_products_of_matrices(seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(-128, 128, (3, 16, 32)), rng.integers(-128, 128, (3, 32, 8))
+    a[0, :3], b[0, :, 2:] = -128, -128
+    c = rng.integers(-(2**30), 2**30, (3, 16, 8)).astype(np.int32)
+    expected = c + 2 * (a @ b)
+    columns = np.ascontiguousarray(b.transpose(0, 2, 1)).astype(np.int8)
+    launch("product", a.astype(np.int8), columns, c, shared=3 * 512, seed=seed)
+    assert (c == expected).all()
+
+
+def test_products_take_whole_warps_and_aligned_rows():
+    c = np.zeros(THREADS, np.int32)
+    with pytest.raises(KernelError, match="has ended|all threads wait"):
+        launch("product_of_half_a_warp", c)
+    with pytest.raises(KernelError, match="misaligned"):
+        launch("matrices_of_odd_rows", c, shared=4 * THREADS + 16)
+    with pytest.raises(KernelError, match="ldmatrix reads 16 bytes"):
+        launch("matrices_of_odd_rows", c, shared=0)
+
+
 def test_arguments_have_the_types_of_the_parameters():
     right = (None, np.int32(1), np.uint32(2), np.int64(3), np.uint64(4), np.float32(5))
     out = np.zeros(1, np.float32)

@@ -231,3 +231,40 @@ typed(const int *p, int i, unsigned u, long long l, unsigned long long k, float 
     if (threadIdx.x == 0)
         store(out, p ? -1.0f : static_cast<float>(i) + u + static_cast<float>(l + k) + f);
 }
+
+/* Each warp: 16 rows of a through shared memory, 32 bytes each, times 8 columns of b. */
+extern "C" __global__ void __launch_bounds__(THREADS)
+product(const int *a, const int *b, int *c)
+{
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+    const int g = lane / 4, t = lane % 4;
+    int *rows = shared_block<int>() + warp * 128;
+    for (int i = lane; i < 128; i += 32)
+        store(rows + i, load(a + warp * 128 + i));
+    __syncwarp();
+    int x[4], y[2], z[4];
+    load_matrices(x, rows + lane % 16 * 8 + lane / 16 * 4);
+    for (int i = 0; i < 2; i++)
+        y[i] = load(b + warp * 64 + g * 8 + i * 4 + t);
+    for (int i = 0; i < 4; i++)
+        z[i] = load(c + warp * 128 + (g + i / 2 * 8) * 8 + 2 * t + i % 2);
+    mma_s8(z, x, y);
+    mma_s8(z, x, y);
+    for (int i = 0; i < 4; i++)
+        store(c + warp * 128 + (g + i / 2 * 8) * 8 + 2 * t + i % 2, z[i]);
+}
+extern "C" __global__ void __launch_bounds__(THREADS)
+product_of_half_a_warp(int *c)
+{
+    int x[4] = {}, y[2] = {}, z[4] = {};
+    if (threadIdx.x < 16)
+        mma_s8(z, x, y);
+    store(c + threadIdx.x, z[0]);
+}
+extern "C" __global__ void __launch_bounds__(THREADS)
+matrices_of_odd_rows(int *c)
+{
+    int x[4];
+    load_matrices(x, shared_block<int>() + threadIdx.x);
+    store(c + threadIdx.x, x[0]);
+}
