@@ -1,6 +1,6 @@
 /* What kernels share: four values at a time, sums over a block, exp and tanh.
  *
- * exp and tanh are those of specrt/_ext/host/simd.h, step by step, and give the same bits.
+ * exp and tanh are those of specrt/_ext/host/simd.h, step by step.
  */
 #include "device.cuh"
 

@@ -2,7 +2,8 @@
  *
  * Kernels reach memory through load and store only, so that the emulator can hold every access to
  * alignment and bounds. The float arithmetic of kernels is __fmaf_rn, __fmul_rn, __fadd_rn,
- * __fsub_rn, __fdiv_rn and __fsqrt_rn: one rounding each, whatever the compiler's options.
+ * __fsub_rn, __fdiv_rn and __fsqrt_rn: one rounding each, whatever the compiler's options, but that
+ * CuPy always adds -ftz=true: on a GPU subnormal numbers are zeros.
  */
 
 /* A T from global or shared memory, in one access of sizeof(T) bytes (16 for float4). */

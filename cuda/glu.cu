@@ -2,7 +2,8 @@
  *
  * gate, up and out are count floats; out may be gate or up. A thread takes four values that lie
  * side by side, a block 4 * THREADS: grid ceil(count / (4 * THREADS)). The _x4 entries want count
- * % 4 = 0 and addresses of 16 bytes each. The bits are those of specrt/_ext/host/kernels/glu.c.
+ * % 4 = 0 and addresses that are multiples of 16. The steps, and so the bits where no subnormal
+ * number arises, are those of specrt/_ext/host/kernels/glu.c.
  */
 #include "common.cuh"
 

@@ -5,8 +5,8 @@
  * or add. Grid T: a block is one row, so rows stand alone. Lane j of 4 * THREADS sums x[j]^2,
  * x[j + 4 * THREADS]^2, ... by fma; thread t has lanes 4 t .. 4 t + 3 and adds them as
  * (0 + 2) + (1 + 3); block_sum adds the threads. Shared memory: a float per warp. The _x4 entry
- * wants width % 4 = 0 and addresses of 16 bytes; both give the same bits. The host has 16 lanes: it
- * agrees within rounding.
+ * wants width % 4 = 0 and addresses that are multiples of 16; both give the same bits. The host has
+ * 16 lanes: it agrees within rounding.
  */
 #include "common.cuh"
 

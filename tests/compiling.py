@@ -13,6 +13,8 @@ from pathlib import Path
 from specrt.kernels._module import OPTIONS
 
 OLDEST = 75
+AS_CUPY = (*OPTIONS, "-ftz=true")
+"""CuPy adds the last."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Nvcc:
     def _compile(self, text: str, folder: Path, *options: str) -> tuple[str, str]:
         source, result = folder / "kernel.cu", folder / "result"
         source.write_text(text)
-        options = (*OPTIONS, "-Werror=all-warnings", *options)
+        options = (*AS_CUPY, "-Werror=all-warnings", *options)
         told = self._run(*options, str(source), "-o", str(result))
         return told, result.read_text(errors="ignore")
 
@@ -85,7 +87,7 @@ class Nvrtc:
         source = ctypes.c_char_p(text.encode())
         self._call("nvrtcCreateProgram", ctypes.byref(program), source, b"kernel.cu", 0, None, None)
         try:
-            given = (*OPTIONS, f"--gpu-architecture={architecture}", *options)
+            given = (*AS_CUPY, f"--gpu-architecture={architecture}", *options)
             array = (ctypes.c_char_p * len(given))(*(option.encode() for option in given))
             status = self._library.nvrtcCompileProgram(program, len(given), array)
             log = self._text(program, "nvrtcGetProgramLog")

@@ -44,7 +44,8 @@ def test_wide_forms_move_16_bytes_at_a_time_and_round_as_written(kernel, tmp_pat
         moves = re.findall(r"\b(ld|st)\.global(\.v4)?", entries[name])
         assert {"ld", "st"} == {move for move, _ in moves}
         assert all(width for _, width in moves), name
-    assert ".ftz" not in ptx and ".approx" not in ptx
+    operations = re.findall(r"\b(?:fma|mul|add|sub|div|sqrt|rcp|ex2)\.[\w.]*f32", ptx)
+    assert all(".rn" in operation for operation in operations), operations
 
 
 def test_the_words_that_toys_use_compile_for_each_architecture(tmp_path):
