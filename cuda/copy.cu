@@ -1,8 +1,8 @@
 /* copy: rows to rows; specrt/reference/copy.py says what it computes.
  *
  * A row is num_items items of 16, 4 or 1 bytes, as the entry says: addresses and strides (in bytes
- * from row to row) are multiples of that. Grid: rows in x, parts of a row in y; a thread takes every
- * (THREADS * gridDim.y)-th item. x and out do not overlap.
+ * from row to row) are multiples of that. Grid: rows in x, parts of a row in y; a thread takes
+ * every (THREADS * gridDim.y)-th item. x and out do not overlap.
  */
 #include "common.cuh"
 

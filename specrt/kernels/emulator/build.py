@@ -18,12 +18,12 @@ from ...errors import UnsupportedError
 from .._module import expand
 
 FLAGS = (
-    *("-std=c++17", "-O2", "-shared", "-fPIC", "-pthread"),
+    *("-std=c++17", "-O2", "-shared", "-fPIC"),
     # Every fma is written as one; a device rounds as IEEE 754 says.
     *("-ffp-contract=off", "-fno-math-errno"),
     # A fibre has its own stack, and several texts of one kernel may be loaded.
     *("-fno-exceptions", "-fno-stack-protector", "-fvisibility=hidden", "-fno-gnu-unique"),
-    *("-fcf-protection=none", "-Wall", "-Werror", "-Wno-unused-function", "-Wno-unknown-pragmas"),
+    *("-fcf-protection=none", "-Werror=uninitialized"),
 )
 
 ENTRY = re.compile(r'extern "C" __global__ void __launch_bounds__\(([^)]+)\)\s+(\w+)\(')

@@ -37,8 +37,9 @@ inline int __float2int_rn(float a) /* saturates; 0 for NaN */
 {
     if (a != a)
         return 0;
-    const long long n = a < -0x1p31f ? -0x80000000ll : a >= 0x1p31f ? 0x7fffffffll : __builtin_lrintf(a);
-    return static_cast<int>(n);
+    if (a >= 0x1p31f)
+        return 0x7fffffff;
+    return a < -0x1p31f ? -0x7fffffff - 1 : static_cast<int>(__builtin_lrintf(a));
 }
 inline float __int2float_rn(int a) { return static_cast<float>(a); }
 
@@ -168,8 +169,8 @@ inline void cp_async_16(void *to, const void *from, bool there, AT)
 inline void cp_async_commit() { emulator::machine.current->groups.emplace_back(); }
 template <int num_pending> void cp_async_wait(AT) { emulator::wait_copies(num_pending, HERE); }
 
-/* Every lane lays its fragments open, takes from the others' what its own sums need, and waits until
- * all have: the layout is the table of the PTX ISA, as cuda/device.cuh says it. */
+/* Every lane lays its fragments open, takes from the others' what its own sums need, and waits
+ * until all have: the layout is the table of the PTX ISA, as cuda/device.cuh says it. */
 inline void mma_s8(int (&c)[4], const int (&a)[4], const int (&b)[2], AT)
 {
     emulator::Fibre &me = *emulator::machine.current;
@@ -199,6 +200,9 @@ inline void load_matrices(int (&to)[4], const void *row, AT)
         to[m] = load(reinterpret_cast<const int *>(start) + lane % 4, file, line);
     }
 }
+
+#undef AT
+#undef HERE
 
 /* Not in the language of kernels: assembler, and math whose bits the device does not share. */
 #define asm ASSEMBLER_IS_NOT_EMULATED

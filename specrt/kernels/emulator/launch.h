@@ -17,7 +17,8 @@ inline void thread_main()
     for (const auto &group : machine.current->groups)
         pending += group.size();
     if (pending)
-        fail(machine.current->at, "a thread ended with %zu cp.async copies that it never waited for",
+        fail(machine.current->at, "a thread ended with %zu cp.async copies that it never waited "
+                                  "for",
              pending);
     machine.live--;
     machine.current->state = State::ended;
@@ -139,15 +140,16 @@ inline int run(const Launch &launch, const char *name, void (*kernel)())
 /* How an argument is written: p pointer, i and u 32-bit, l and k 64-bit integers, f float. */
 template <class T> constexpr char code_of()
 {
-    if (std::is_pointer<T>::value)
+    if constexpr (std::is_pointer<T>::value)
         return 'p';
-    if (std::is_same<T, float>::value)
+    else if constexpr (std::is_same<T, float>::value)
         return 'f';
-    static_assert(std::is_pointer<T>::value || std::is_same<T, float>::value ||
-                      std::is_integral<T>::value,
-                  "an argument is a pointer, an integer or a float");
-    return std::is_signed<T>::value ? (sizeof(T) == 8 ? 'l' : sizeof(T) == 4 ? 'i' : '?')
-                                    : (sizeof(T) == 8 ? 'k' : sizeof(T) == 4 ? 'u' : '?');
+    else {
+        static_assert(std::is_integral<T>::value && (sizeof(T) == 4 || sizeof(T) == 8),
+                      "an argument is a pointer, a float or an integer of 32 or 64 bits");
+        constexpr bool wide = sizeof(T) == 8;
+        return std::is_signed<T>::value ? (wide ? 'l' : 'i') : (wide ? 'k' : 'u');
+    }
 }
 
 /* What starts one kernel: its arguments are held against its parameters first. */
@@ -167,7 +169,8 @@ template <class... Args, void (*kernel)(Args...)> struct Entry<kernel> {
             fail_launch("%s: arguments %s; expected %s", name, launch.codes, codes);
         else if (const unsigned threads = launch.block.x * launch.block.y * launch.block.z;
                  threads != bound)
-            fail_launch("%s: %u threads a block; expected its launch bound, %u", name, threads, bound);
+            fail_launch("%s: %u threads a block; expected its launch bound, %u", name, threads,
+                        bound);
         else
             return run(launch, name, call_all);
         return 1;

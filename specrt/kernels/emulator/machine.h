@@ -81,7 +81,7 @@ struct Machine {
     char *shared;
     std::vector<Shadow> shadows;
     uint64_t block_time;              /* counts block barriers, over all blocks */
-    std::vector<uint64_t> warp_times; /* counts barriers of whole warps */
+    std::vector<uint64_t> warp_times; /* counts barriers of whole warps: others order no memory */
 };
 
 static Machine machine;
@@ -104,23 +104,19 @@ template <class T> void permute(std::vector<T> &items)
     }
 }
 
-inline void say(const char *format, va_list values)
-{
-    vsnprintf(machine.launch->message, machine.launch->message_bytes, format, values);
-    machine.failed = true;
-}
-
 /* The launch fails, outside of any thread. */
 __attribute__((format(printf, 1, 2))) inline void fail_launch(const char *format, ...)
 {
     va_list values;
     va_start(values, format);
-    say(format, values);
+    vsnprintf(machine.launch->message, machine.launch->message_bytes, format, values);
     va_end(values);
+    machine.failed = true;
 }
 
 /* The launch fails in this thread, which never goes on. */
-[[noreturn]] __attribute__((format(printf, 2, 3))) inline void fail(Place at, const char *format, ...)
+[[noreturn]] __attribute__((format(printf, 2, 3))) inline void fail(Place at, const char *format,
+                                                                    ...)
 {
     char what[1024];
     va_list values;

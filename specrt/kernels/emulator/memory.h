@@ -30,7 +30,8 @@ inline void note_shared(const void *pointer, size_t bytes, bool writes, Place at
         const bool with_write = races(shadow.write);
         if (with_write || (writes && races(shadow.read))) {
             const Access &past = with_write ? shadow.write : shadow.read;
-            fail(at, "no barrier between this %s of shared byte %zu and the %s of thread %u at %s:%d",
+            fail(at, "no barrier between this %s of shared byte %zu and the %s of thread %u at "
+                     "%s:%d",
                  writes ? "write" : "read", i, with_write ? "write" : "read", past.thread,
                  past.at.file, past.at.line);
         }
@@ -43,7 +44,8 @@ inline void check_bounds(const void *pointer, size_t bytes, size_t alignment, Pl
 {
     const char *p = static_cast<const char *>(pointer);
     if (reinterpret_cast<uintptr_t>(p) % alignment)
-        fail(at, "misaligned: %zu bytes at %p; expected a multiple of %zu", bytes, pointer, alignment);
+        fail(at, "misaligned: %zu bytes at %p; expected a multiple of %zu", bytes, pointer,
+             alignment);
     if (is_shared(p, bytes))
         return;
     for (int i = 0; i < machine.launch->num_ranges; i++)

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from emulated import needs_emulator
 
 from specrt.errors import UnsupportedError
 from specrt.kernels.emulator import Emulator, KernelError
 from specrt.kernels.emulator.build import load_library
+
+pytestmark = needs_emulator
 
 TOYS = Path(__file__).parent
 THREADS = 96
@@ -209,6 +212,14 @@ def test_dp4a():
     assert (out == (a.astype(np.int32) * b).sum(axis=1) - 7).all()
 
 
+def test_conversions_round_to_even_and_saturate():
+    x, out = np.zeros(THREADS, np.float32), np.zeros(THREADS, np.int32)
+    x[:8] = 0.5, 1.5, -2.5, np.nan, 3e9, -3e9, np.inf, -(2.0**31)
+    launch("convert", x, out)
+    most = 2**31 - 1
+    assert out[:8].tolist() == [0, 2, -2, 0, most, -most - 1, most, -most - 1]
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_products_of_matrices(seed):
     rng = np.random.default_rng(seed)
@@ -223,7 +234,7 @@ def test_products_of_matrices(seed):
 
 def test_products_take_whole_warps_and_aligned_rows():
     c = np.zeros(THREADS, np.int32)
-    with pytest.raises(KernelError, match="has ended|all threads wait"):
+    with pytest.raises(KernelError, match=r"has ended|all threads wait"):
         launch("product_of_half_a_warp", c)
     with pytest.raises(KernelError, match="misaligned"):
         launch("matrices_of_odd_rows", c, shared=4 * THREADS + 16)

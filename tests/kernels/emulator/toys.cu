@@ -268,3 +268,8 @@ matrices_of_odd_rows(int *c)
     load_matrices(x, shared_block<int>() + threadIdx.x);
     store(c + threadIdx.x, x[0]);
 }
+
+extern "C" __global__ void __launch_bounds__(THREADS) convert(const float *x, int *out)
+{
+    store(out + threadIdx.x, __float2int_rn(load(x + threadIdx.x)));
+}
