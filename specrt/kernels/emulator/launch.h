@@ -3,6 +3,7 @@
 #include "memory.h"
 #include "waits.h"
 
+#include <cfenv>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -128,12 +129,16 @@ inline int run(const Launch &launch, const char *name, void (*kernel)())
             for (unsigned x = 0; x < launch.grid.x; x++)
                 blocks.push_back({x, y, z});
     permute(blocks);
+    fenv_t before; /* another library may have switched subnormal numbers off */
+    fegetenv(&before);
+    fesetenv(FE_DFL_ENV);
     for (uint3 block : blocks) {
         blockIdx = block;
         run_block();
         if (machine.failed)
             break;
     }
+    fesetenv(&before);
     return machine.failed;
 }
 

@@ -1,6 +1,7 @@
 """Launches, arithmetic, and what the emulator refuses."""
 
 import ctypes
+import platform
 
 import numpy as np
 import pytest
@@ -28,6 +29,23 @@ def test_conversions_round_to_even_and_saturate():
     launch("convert", x, out)
     most = 2**31 - 1
     assert out[:8].tolist() == [0, 2, -2, 0, most, -most - 1, most, -most - 1]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="sets MXCSR")
+def test_the_callers_float_environment_is_neither_used_nor_lost():
+    libm = ctypes.CDLL(None)
+    before, during = np.zeros((2, 8), np.uint32)
+    x, out = np.full(THREADS, 1e-41, np.float32), np.zeros(THREADS, np.float32)
+    half = (x * np.float32(0.5)).view(np.int32)
+    libm.fegetenv(before.ctypes.data_as(ctypes.c_void_p))
+    wanted = before.copy()
+    wanted[7] |= 0x8040  # flush to zero, denormals are zero
+    libm.fesetenv(wanted.ctypes.data_as(ctypes.c_void_p))
+    launch("halve", x, out)
+    libm.fegetenv(during.ctypes.data_as(ctypes.c_void_p))
+    libm.fesetenv(before.ctypes.data_as(ctypes.c_void_p))
+    assert during[7] & 0x8040 == 0x8040
+    assert (out.view(np.int32) == half).all() and half.all()
 
 
 @pytest.mark.parametrize("seed", SEEDS)

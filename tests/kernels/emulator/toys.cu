@@ -269,6 +269,11 @@ matrices_of_odd_rows(int *c)
     store(c + threadIdx.x, x[0]);
 }
 
+extern "C" __global__ void __launch_bounds__(THREADS) halve(const float *x, float *out)
+{
+    store(out + threadIdx.x, __fmul_rn(load(x + threadIdx.x), 0.5f));
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS) convert(const float *x, int *out)
 {
     store(out + threadIdx.x, __float2int_rn(load(x + threadIdx.x)));
