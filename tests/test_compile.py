@@ -35,15 +35,15 @@ def test_a_kernel_compiles_for_each_architecture_without_spills(kernel, tmp_path
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_wide_forms_move_16_bytes_at_a_time_and_round_as_written(kernel, tmp_path):
+def test_wide_forms_load_16_bytes_at_a_time_and_round_as_written(kernel, tmp_path):
     ptx = COMPILER.ptx(text_of(kernel), tmp_path)
     entries = dict(re.findall(r"\.entry (\w+)\((.*?)^}", ptx, re.S | re.M))
     wide = [name for name in entries if name.endswith(("_x4", "_16"))]
     assert wide
     for name in wide:
-        moves = re.findall(r"\b(ld|st)\.global(\.v4)?", entries[name])
-        assert {"ld", "st"} == {move for move, _ in moves}
-        assert all(width for _, width in moves), name
+        loads = re.findall(r"\bld\.global(\.v4)?", entries[name])
+        assert loads and all(loads), name
+        assert "st.global.v4" in entries[name], name  # codes and sums of quantize are narrower
     operations = re.findall(r"\b(?:fma|mul|add|sub|div|sqrt|rcp|ex2)\.[\w.]*f32", ptx)
     assert all(".rn" in operation for operation in operations), operations
 
