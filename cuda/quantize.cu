@@ -4,7 +4,7 @@
  * int32; the second three, of what the first leave over, and copy, the rows themselves, may be
  * null. A thread has four values, eight threads a block of 32, a thread block 4 * THREADS values:
  * grid ceil(count / (4 * THREADS)). The _x4 entry wants x and copy at multiples of 16, all q are at
- * multiples of 4. The bits are the reference's: no step meets a subnormal number that counts.
+ * multiples of 4. The bits are the reference's, whether subnormal numbers are zeros or not.
  */
 #include "common.cuh"
 

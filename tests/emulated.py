@@ -19,8 +19,8 @@ SEEDS = range(4)
 class Recorder:
     """An emulator that keeps the names of the entries that were launched."""
 
-    def __init__(self, seed=0):
-        self._emulator = Emulator(seed)
+    def __init__(self, seed=0, flush=True):
+        self._emulator = Emulator(seed, flush=flush)
         self.entries = []
 
     def launch(self, file, entry, grid, block, args, shared_bytes=0):

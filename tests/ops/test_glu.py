@@ -73,10 +73,10 @@ def test_wrong_arguments_are_refused():
         run(0, x, x, "relu")
 
 
-def emulate(gate, up, activation, seed=0, offsets=(0, 0, 0)):
+def emulate(gate, up, activation, seed=0, offsets=(0, 0, 0), flush=False):
     """What the kernel writes, and its entry's form."""
     gate, up, out = map(placed, (gate, up, nans(*gate.shape)), offsets)
-    device = Recorder(seed)
+    device = Recorder(seed, flush)
     kernel_glu(device, gate, up, activation=activation, out=out)
     return out, device.entries[0].rpartition("_")[2]
 
@@ -97,6 +97,11 @@ def test_the_kernel_has_the_bits_of_the_host(activation, shape, seed):
         got, form = emulate(gate, up, activation, seed, offsets)
         assert_same_bits(got, expected)
         assert form == "x1"
+    flushed, _ = emulate(gate, up, activation, seed, flush=True)
+    tiny = np.abs(expected) < 2.0**-100
+    assert (np.abs(flushed[tiny]) < 2.0**-99).all()
+    flushed[tiny] = expected[tiny] = 0
+    assert_same_bits(flushed, expected)
 
 
 @needs_emulator

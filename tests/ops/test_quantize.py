@@ -68,13 +68,13 @@ def test_special_blocks():
     assert np.isnan(first.d[0, 3:5]).all() and not first.q[0, 96:160].any()
 
 
-def emulate(x, weights, num_rows=None, seed=0):
+def emulate(x, weights, num_rows=None, seed=0, flush=True):
     """What the kernel writes into acts that start as garbage, and its entry."""
     acts = HostActs.empty(num_rows or len(x), x.shape[1], [w.host for w in weights])
     for side in (acts.first, acts.second):
         for array in (side.q, side.d, side.sums) if side else ():
             array.view(np.uint8)[:] = 0x77
-    device = Recorder(seed)
+    device = Recorder(seed, flush)
     kernel_quantize(device, x, out=acts)
     return acts, device.entries[0]
 
@@ -84,9 +84,11 @@ def emulate(x, weights, num_rows=None, seed=0):
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 17, 65])
 def test_the_kernel_equals_the_reference(num_rows, seed):
     x = hostile_rows(num_rows, 224, seed)
+    x[0, 70:90] = 1e-40  # beside others, and alone
+    x[0, 192:] = 2e-39
     reference = reference_rows(x)
     for offset, entry in ((0, "quantize_x4"), (4, "quantize_x1")):
-        acts, used = emulate(placed(x, offset), WEIGHTS, seed=seed)
+        acts, used = emulate(placed(x, offset), WEIGHTS, seed=seed, flush=bool(offset))
         assert used == entry
         assert_same_bits(acts.x, x)
         for side in ("first", "second"):

@@ -47,6 +47,7 @@ class Launch(ctypes.Structure):
         ("block", ctypes.c_uint * 3),
         ("shared_bytes", ctypes.c_size_t),
         ("seed", ctypes.c_uint64),
+        ("flush", ctypes.c_int),
         ("args", ctypes.POINTER(ctypes.c_void_p)),
         ("codes", ctypes.c_char_p),
         ("ranges", ctypes.POINTER(Range)),
@@ -62,10 +63,12 @@ class Emulator:
     Args:
         seed: orders threads and blocks; a right kernel gives the same bits for each.
         folder: where the kernels are; None for specrt's own.
+        flush: subnormal numbers are zeros, as CuPy compiles.
     """
 
-    def __init__(self, seed: int = 0, folder: Path | None = None) -> None:
+    def __init__(self, seed: int = 0, folder: Path | None = None, flush: bool = True) -> None:
         self._seed = seed
+        self._flush = flush
         self._folder = folder or kernel_folder()
         self._libraries: dict[str, ctypes.PyDLL] = {}
 
@@ -87,6 +90,7 @@ class Emulator:
             block=(block, 1, 1),
             shared_bytes=shared_bytes,
             seed=self._seed,
+            flush=self._flush,
             args=(ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values)),
             codes=codes.encode(),
             ranges=(Range * len(ranges))(*ranges),

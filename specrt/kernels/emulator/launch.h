@@ -48,6 +48,9 @@ inline void fail_blocked()
                 blockIdx.z, lines);
 }
 
+/* All exceptions masked, to nearest even; results and operands flushed. */
+constexpr unsigned MXCSR_DEFAULT = 0x1f80, MXCSR_FLUSH = MXCSR_DEFAULT | 0x8040;
+
 inline void run_block()
 {
     const Launch &launch = *machine.launch;
@@ -129,9 +132,10 @@ inline int run(const Launch &launch, const char *name, void (*kernel)())
             for (unsigned x = 0; x < launch.grid.x; x++)
                 blocks.push_back({x, y, z});
     permute(blocks);
-    fenv_t before; /* another library may have switched subnormal numbers off */
+    fenv_t before;
     fegetenv(&before);
     fesetenv(FE_DFL_ENV);
+    __builtin_ia32_ldmxcsr(launch.flush ? MXCSR_FLUSH : MXCSR_DEFAULT);
     for (uint3 block : blocks) {
         blockIdx = block;
         run_block();

@@ -31,6 +31,7 @@ struct Launch {
     uint3 grid, block;
     size_t shared_bytes;
     uint64_t seed;
+    int flush; /* subnormal numbers are zeros, as CuPy compiles */
     void **args;
     const char *codes; /* one per argument: see code_of */
     const Range *ranges;

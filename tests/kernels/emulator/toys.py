@@ -11,9 +11,9 @@ THREADS = 96
 SEEDS = range(6)
 
 
-def launch(entry, *args, grid=1, shared=4 * THREADS, seed=0, block=THREADS):
+def launch(entry, *args, grid=1, shared=4 * THREADS, seed=0, block=THREADS, flush=True):
     """Run an entry; shared memory holds an int per thread unless it says more."""
-    Emulator(seed, TOYS).launch("toys", entry, (grid,), block, args, shared)
+    Emulator(seed, TOYS, flush).launch("toys", entry, (grid,), block, args, shared)
 
 
 def integers(n=THREADS):
