@@ -6,7 +6,7 @@ import platform
 import numpy as np
 import pytest
 from emulated import needs_emulator
-from toys import SEEDS, THREADS, launch
+from toy_kernels import SEEDS, THREADS, launch
 
 from specrt.errors import UnsupportedError
 from specrt.kernels.emulator import Emulator, KernelError

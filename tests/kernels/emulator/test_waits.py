@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from emulated import needs_emulator
-from toys import SEEDS, THREADS, integers, launch, line_of
+from toy_kernels import SEEDS, THREADS, integers, launch, line_of
 
 from specrt.kernels.emulator import KernelError
 
