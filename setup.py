@@ -1,4 +1,4 @@
-"""Build the Cython extensions, and the host kernels once per instruction set."""
+"""Build the Cython extensions, the host kernels once per instruction set; pack the CUDA kernels."""
 
 import platform
 from glob import glob
@@ -8,6 +8,7 @@ import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 HOST = "specrt/_ext/host"
 # Contraction is off everywhere: every fma in the sources is written as one.
@@ -40,6 +41,19 @@ class BuildExtensions(build_ext):
         super().build_extension(ext)
 
 
+class BuildPackage(build_py):
+    """Put cuda/ into a wheel as specrt/cuda; an editable install reads it where it is."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        folder = Path(self.build_lib) / "specrt" / "cuda"
+        self.mkpath(str(folder))
+        for path in sorted(glob("cuda/*.cu*")):
+            self.copy_file(path, str(folder))
+
+
 def extension(path: str) -> Extension:
     """One Cython file; host_ops also takes the C sources that are compiled once."""
     name = Path(path).stem
@@ -65,5 +79,5 @@ setup(
             "initializedcheck": False,
         },
     ),
-    cmdclass={"build_ext": BuildExtensions},
+    cmdclass={"build_ext": BuildExtensions, "build_py": BuildPackage},
 )

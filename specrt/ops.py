@@ -159,3 +159,18 @@ class Ops(Protocol):
     ) -> None: ...
 
     def copy(self, x: Array, *, out: Array) -> None: ...
+
+
+def usable_cuda() -> bool:
+    """Whether kernels can be compiled and run on a CUDA device.
+
+    CuPy may be there without a driver, a device or NVRTC: this alone decides.
+    """
+    from .errors import UnsupportedError
+    from .kernels._module import find_cuda  # op sets import this module
+
+    try:
+        find_cuda()
+    except UnsupportedError:
+        return False
+    return True

@@ -44,6 +44,23 @@ def test_the_tests_kernels_and_benchmarks_are_those_of_the_ops():
     assert set(BENCHED) == set(OPS)
 
 
+@pytest.mark.parametrize("file", sorted((ROOT / "cuda").glob("*.cu")), ids=lambda path: path.stem)
+def test_a_cuda_kernel_has_the_stem_of_its_op(file):
+    op = file.stem
+    assert op in OPS
+    reference = getattr(import_module(f"specrt.reference.{op}"), op)
+    launcher = getattr(import_module(f"specrt.kernels.{op}"), op)
+    assert list(inspect.signature(launcher).parameters)[1:] == list(
+        inspect.signature(reference).parameters
+    )
+
+
+def test_launchers_are_those_of_the_cuda_kernels():
+    launchers = {path.stem for path in (ROOT / "specrt/kernels").glob("*.py")}
+    kernels = {path.stem for path in (ROOT / "cuda").glob("*.cu")}
+    assert launchers - {"__init__", "_module", "checks"} == kernels != set()
+
+
 @pytest.mark.parametrize("name", TABLE)
 @pytest.mark.parametrize("ops", [ReferenceOps, HostOps])
 def test_op_sets_have_the_table_and_its_parameters(ops, name):

@@ -1,14 +1,16 @@
-"""glu: host against a float64 oracle, every instruction set the same bits."""
+"""glu: host against a float64 oracle; every instruction set, and the kernel, the same bits."""
 
 import numpy as np
 import pytest
 from accuracy import assert_accurate
+from emulated import SEEDS, Recorder, needs_emulator, placed
 from levels import LEVELS
 from rows import assert_same_bits, nans
 
 from specrt._ext.host_ops import Tape
 from specrt.errors import MismatchError, UnsupportedError
 from specrt.host.glu import glu as host_glu
+from specrt.kernels.glu import glu as kernel_glu
 from specrt.reference.glu import glu
 
 ACTIVATIONS = ("silu", "gelu_tanh")
@@ -69,3 +71,60 @@ def test_wrong_arguments_are_refused():
         run(0, x, x[:1], "silu")
     with pytest.raises(UnsupportedError, match="relu"):
         run(0, x, x, "relu")
+
+
+def emulate(gate, up, activation, seed=0, offsets=(0, 0, 0), flush=False):
+    """What the kernel writes, and its entry's form."""
+    gate, up, out = map(placed, (gate, up, nans(*gate.shape)), offsets)
+    device = Recorder(seed, flush)
+    kernel_glu(device, gate, up, activation=activation, out=out)
+    return out, device.entries[0].rpartition("_")[2]
+
+
+@needs_emulator
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 37), (5, 1431), (17, 132)])
+def test_the_kernel_has_the_bits_of_the_host(activation, shape, seed):
+    gate, up = np.random.default_rng(7).standard_normal((2, *shape), dtype=np.float32)
+    gate *= np.float32(30)
+    gate.flat[:: max(1, gate.size // 7)] = (-1e4, -200, 200, 1e4, 0, -0.0, np.nan, np.inf)[seed]
+    expected = run(0, gate, up, activation)
+    got, form = emulate(gate, up, activation, seed)
+    assert_same_bits(got, expected)
+    assert form == ("x4" if gate.size % 4 == 0 else "x1")
+    for offsets in ((4, 0, 0), (0, 8, 0), (0, 0, 12)):
+        got, form = emulate(gate, up, activation, seed, offsets)
+        assert_same_bits(got, expected)
+        assert form == "x1"
+    flushed, _ = emulate(gate, up, activation, seed, flush=True)
+    tiny = np.abs(expected) < 2.0**-100
+    assert (np.abs(flushed[tiny]) < 2.0**-99).all()
+    flushed[tiny] = expected[tiny] = 0
+    assert_same_bits(flushed, expected)
+
+
+@needs_emulator
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_kernel_rows_stand_alone_and_outputs_may_be_inputs(activation):
+    gate, up = np.random.default_rng(6).standard_normal((2, 65, 131), dtype=np.float32)
+    whole, _ = emulate(gate, up, activation)
+    for num_rows in (*range(1, 18), 33):
+        got, _ = emulate(gate[:num_rows], up[:num_rows], activation)
+        assert_same_bits(got, whole[:num_rows])
+    for seed in SEEDS:
+        copy = gate.copy()
+        kernel_glu(Recorder(seed), copy, up, activation=activation, out=copy)
+        assert_same_bits(copy, whole)
+
+
+def test_the_kernel_refuses_wrong_arguments():
+    x = np.zeros((2, 8), np.float32)
+    for gate, up, activation, error in (
+        (x, x[:1], "silu", MismatchError),
+        (x[:, ::2], x[:, ::2], "silu", MismatchError),
+        (x.astype(np.float64), x, "silu", MismatchError),
+        (x, x, "relu", UnsupportedError),
+    ):
+        with pytest.raises(error, match="glu"):
+            kernel_glu(Recorder(), gate, up, activation=activation, out=nans(*gate.shape))

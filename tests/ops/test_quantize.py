@@ -1,7 +1,8 @@
-"""quantize: host against the reference by equality, and the reference against its definition."""
+"""quantize: host and kernel equal the reference, and the reference does what it says."""
 
 import numpy as np
 import pytest
+from emulated import SEEDS, Recorder, needs_emulator, placed
 from levels import LEVELS
 from quant_data import random_tensor
 from rows import assert_same_bits, both_acts, both_weights, hostile_rows
@@ -10,6 +11,7 @@ from specrt._ext.host_ops import Tape
 from specrt.errors import MismatchError
 from specrt.host.quantize import quantize as host_quantize
 from specrt.host.weights import HostActs
+from specrt.kernels.quantize import quantize as kernel_quantize
 from specrt.reference.quantize import quantize
 from specrt.reference.weights import ReferenceActs
 
@@ -66,10 +68,54 @@ def test_special_blocks():
     assert np.isnan(first.d[0, 3:5]).all() and not first.q[0, 96:160].any()
 
 
+def emulate(x, weights, num_rows=None, seed=0, flush=True):
+    """What the kernel writes into acts that start as garbage, and its entry."""
+    acts = HostActs.empty(num_rows or len(x), x.shape[1], [w.host for w in weights])
+    for side in (acts.first, acts.second):
+        for array in (side.q, side.d, side.sums) if side else ():
+            array.view(np.uint8)[:] = 0x77
+    device = Recorder(seed, flush)
+    kernel_quantize(device, x, out=acts)
+    return acts, device.entries[0]
+
+
+@needs_emulator
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("num_rows", [1, 2, 3, 17, 65])
+def test_the_kernel_equals_the_reference(num_rows, seed):
+    x = hostile_rows(num_rows, 224, seed)
+    x[0, 70:90] = 1e-40  # beside others, and alone
+    x[0, 192:] = 2e-39
+    reference = reference_rows(x)
+    for offset, entry in ((0, "quantize_x4"), (4, "quantize_x1")):
+        acts, used = emulate(placed(x, offset), WEIGHTS, seed=seed, flush=bool(offset))
+        assert used == entry
+        assert_same_bits(acts.x, x)
+        for side in ("first", "second"):
+            for field in ("q", "d", "sums"):
+                got, expected = (getattr(getattr(a, side), field) for a in (acts, reference))
+                assert_same_bits(got, expected)
+
+
+@needs_emulator
+def test_the_kernel_writes_the_forms_and_rows_that_are_asked_for():
+    x = hostile_rows(9, 224)
+    reference = reference_rows(x)
+    acts, _ = emulate(x, WEIGHTS[:1], num_rows=13)
+    assert acts.x is None and acts.second is None
+    assert_same_bits(acts.first.q[:9], reference.first.q)
+    assert (acts.first.q[9:] == 0x77).all() and (acts.first.sums[9:] == 0x77777777).all()
+    acts, entry = emulate(x, WEIGHTS[2:], num_rows=13)
+    assert acts.first is None and entry.startswith("copy")
+    assert_same_bits(acts.x[:9], x)
+
+
 def test_wrong_shapes_are_refused():
     acts = HostActs.empty(2, 224, [w.host for w in WEIGHTS])
     for x in (np.zeros((2, 256), np.float32), np.zeros((2, 224)), np.zeros((3, 224), np.float32)):
         with pytest.raises(MismatchError):
             host_quantize(Tape(0), x, out=acts)
+        with pytest.raises(MismatchError):
+            kernel_quantize(Recorder(), x, out=acts)
     with pytest.raises(MismatchError, match="blocks of 32"):
         HostActs.empty(2, 200, [WEIGHTS[0].host])

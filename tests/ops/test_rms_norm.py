@@ -1,14 +1,16 @@
-"""rms_norm: host against a float64 oracle, every instruction set the same bits."""
+"""rms_norm: host and kernel against a float64 oracle, every form of each the same bits."""
 
 import numpy as np
 import pytest
 from accuracy import assert_accurate
+from emulated import SEEDS, Recorder, needs_emulator, placed
 from levels import LEVELS
 from rows import assert_same_bits, nans
 
 from specrt._ext.host_ops import Tape
 from specrt.errors import MismatchError
 from specrt.host.rms_norm import rms_norm as host_rms_norm
+from specrt.kernels.rms_norm import rms_norm as kernel_rms_norm
 from specrt.reference.rms_norm import rms_norm
 
 WIDTHS = (1, 15, 64, 333, 576)
@@ -83,3 +85,70 @@ def test_wrong_arguments_are_refused():
     ):
         with pytest.raises(MismatchError, match="rms_norm"):
             run(0, arguments[0], arguments[1], 1e-5, arguments[2], out=nans(*x.shape))
+
+
+def emulate(x, weight, eps, add=None, seed=0, offset=0):
+    """What the kernel writes, and its entry; all arrays start behind a multiple of 64."""
+    out = placed(nans(*x.shape), offset)
+    x, weight, add = (a if a is None else placed(a, offset) for a in (x, weight, add))
+    device = Recorder(seed)
+    kernel_rms_norm(device, x, weight, eps, out=out, add=add)
+    return out, device.entries[0]
+
+
+@needs_emulator
+@pytest.mark.parametrize("width", [*WIDTHS, 1024, 1300, 2309, 5120])
+@pytest.mark.parametrize("form", ["plain", "weight", "add", "weight and add"])
+def test_the_kernel_against_the_oracle(width, form):
+    x, weight, add = inputs(5, width)
+    weight = weight if "weight" in form else None
+    add = add if "add" in form else None
+    exact, baseline = oracle(x, weight, 1e-5, add), nans(5, width)
+    rms_norm(x, weight, 1e-5, out=baseline, add=add)
+    first, entry = emulate(x, weight, 1e-5, add)
+    assert entry == ("rms_norm_x4" if width % 4 == 0 else "rms_norm_x1")
+    assert_accurate(first, baseline, exact)
+    for seed in SEEDS:
+        got, entry = emulate(x, weight, 1e-5, add, seed, offset=4)
+        assert entry == "rms_norm_x1"
+        assert_same_bits(got, first)
+
+
+@needs_emulator
+@pytest.mark.parametrize("width", [333, 1300])
+def test_kernel_rows_stand_alone_and_outputs_may_be_inputs(width):
+    x, weight, add = inputs(65, width)
+    whole, _ = emulate(x, weight, 1e-6, add)
+    for num_rows in (*range(1, 18), 33):
+        got, _ = emulate(x[:num_rows], weight, 1e-6, add[:num_rows])
+        assert_same_bits(got, whole[:num_rows])
+    assert_same_bits(emulate(x[40:41], weight, 1e-6, add[40:41])[0], whole[40:41])
+    for seed in SEEDS:
+        copy = x.copy()
+        kernel_rms_norm(Recorder(seed), copy, weight, 1e-6, out=copy, add=add)
+        assert_same_bits(copy, whole)
+        copy = add.copy()
+        kernel_rms_norm(Recorder(seed), x, weight, 1e-6, out=copy, add=copy)
+        assert_same_bits(copy, whole)
+
+
+@needs_emulator
+def test_kernel_zeros_and_nans():
+    x = np.zeros((3, 40), np.float32)
+    x[1, 3] = np.nan
+    got, _ = emulate(x, None, 1e-6)
+    assert (got[[0, 2]] == 0).all() and np.isnan(got[1]).all()
+
+
+def test_the_kernel_refuses_wrong_arguments():
+    x, weight, add = inputs(2, 64)
+    for arguments in (
+        (x[:, ::2], weight[:32], None),
+        (x, weight[:63], None),
+        (x, weight, add[:1]),
+        (x.astype(np.float64), weight, None),
+    ):
+        with pytest.raises(MismatchError, match="rms_norm"):
+            kernel_rms_norm(
+                Recorder(), arguments[0], arguments[1], 1e-5, add=arguments[2], out=nans(*x.shape)
+            )

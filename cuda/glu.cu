@@ -1,0 +1,67 @@
+/* glu: out = act(gate) * up; specrt/reference/glu.py says what it computes.
+ *
+ * gate, up and out are count floats; out may be gate or up. A thread takes four values that lie
+ * side by side, a block 4 * THREADS: grid ceil(count / (4 * THREADS)). The _x4 entries want count
+ * % 4 = 0 and addresses that are multiples of 16. The steps, and so the bits where no subnormal
+ * number arises, are those of specrt/_ext/host/kernels/glu.c.
+ */
+#include "common.cuh"
+
+#define THREADS 256
+
+struct Silu {
+    static __device__ __forceinline__ float of(float g)
+    {
+        return __fdiv_rn(g, __fadd_rn(1.0f, exp_of(__fsub_rn(0.0f, g))));
+    }
+};
+
+struct GeluTanh {
+    static __device__ __forceinline__ float of(float g)
+    {
+        const float cubic = __fmaf_rn(0.044715f, __fmul_rn(g, g), 1.0f);
+        const float t = tanh_of(__fmul_rn(__fmul_rn(0.79788456f, g), cubic));
+        return __fmul_rn(__fmul_rn(0.5f, g), __fadd_rn(1.0f, t));
+    }
+};
+
+template <class Activation, bool aligned>
+__device__ __forceinline__ void glu(const float *gate, const float *up, float *out, long long count)
+{
+    const long long i = 4 * (static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x);
+    if (i >= count)
+        return;
+    const int n = count - i < 4 ? static_cast<int>(count - i) : 4;
+    const float4 g = load4<aligned>(gate + i, n);
+    const float4 u = load4<aligned>(up + i, n);
+    float4 r;
+    r.x = __fmul_rn(Activation::of(g.x), u.x);
+    r.y = __fmul_rn(Activation::of(g.y), u.y);
+    r.z = __fmul_rn(Activation::of(g.z), u.z);
+    r.w = __fmul_rn(Activation::of(g.w), u.w);
+    store4<aligned>(out + i, r, n);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+glu_silu_x4(const float *gate, const float *up, float *out, long long count)
+{
+    glu<Silu, true>(gate, up, out, count);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+glu_silu_x1(const float *gate, const float *up, float *out, long long count)
+{
+    glu<Silu, false>(gate, up, out, count);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+glu_gelu_tanh_x4(const float *gate, const float *up, float *out, long long count)
+{
+    glu<GeluTanh, true>(gate, up, out, count);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+glu_gelu_tanh_x1(const float *gate, const float *up, float *out, long long count)
+{
+    glu<GeluTanh, false>(gate, up, out, count);
+}

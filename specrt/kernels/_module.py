@@ -1,0 +1,175 @@
+"""Kernels on a CUDA device: found, expanded, compiled when first launched.
+
+This module alone knows CuPy's ``RawModule``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import MismatchError, UnsupportedError
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"\s*$')
+OPTIONS = ("--std=c++17", "--fmad=false")
+OLDEST = 75
+"""The least compute capability, times ten."""
+
+
+class Device(Protocol):
+    """What launches kernels: a CUDA device or the emulator."""
+
+    def launch(
+        self,
+        file: str,
+        entry: str,
+        grid: Sequence[int],
+        block: int,
+        args: Sequence[Any],
+        shared_bytes: int = 0,
+    ) -> None:
+        """Launch an entry of ``cuda/<file>.cu``.
+
+        Args:
+            grid: Blocks in x, y, z; what is left out is 1.
+            block: Threads of a block: the entry's launch bound.
+            args: Arrays, None for a null pointer, and NumPy scalars of the parameters' types.
+            shared_bytes: Of the dynamic shared block.
+        """
+
+
+def kernel_folder() -> Path:
+    """Where the ``.cu`` files are: ``specrt/cuda`` of an installed wheel, ``cuda`` of a checkout.
+
+    Raises:
+        UnsupportedError: neither is there.
+    """
+    package = Path(__file__).parent.parent
+    for folder in (package / "cuda", package.parent / "cuda"):
+        if (folder / "common.cuh").is_file():
+            return folder
+    raise UnsupportedError(
+        f"no CUDA kernels in {package / 'cuda'} nor beside {package}: install specrt anew"
+    )
+
+
+def expand(name: str, folders: Sequence[Path]) -> str:
+    """A file's text with our own includes in their places, each once.
+
+    CuPy's cache of compiled kernels goes by this text, not by that of included files.
+
+    Args:
+        name: as an include names it.
+        folders: where files are looked for, in this order.
+
+    Raises:
+        UnsupportedError: an included file is in none of the folders.
+    """
+    return "\n".join(_lines(name, folders, set())) + "\n"
+
+
+def _lines(name: str, folders: Sequence[Path], seen: set[str]) -> list[str]:
+    if name in seen:
+        return []
+    seen.add(name)
+    found = [folder / name for folder in folders if (folder / name).is_file()]
+    if not found:
+        raise UnsupportedError(f"{name} is in none of {', '.join(map(str, folders))}")
+    lines = [f'#line 1 "{name}"']
+    for number, line in enumerate(found[0].read_text().splitlines(), 1):
+        if include := INCLUDE.match(line):
+            lines += [*_lines(include[1], folders, seen), f'#line {number + 1} "{name}"']
+        else:
+            lines.append(line)
+    return lines
+
+
+def find_cuda() -> Any:
+    """CuPy, where kernels can be compiled and run.
+
+    Raises:
+        UnsupportedError: CuPy, a driver with a device that is new enough, or NVRTC is missing.
+    """
+    try:
+        cupy = import_module("cupy")
+    except ImportError as error:
+        raise UnsupportedError(
+            f"CUDA needs CuPy ({error}): install specrt[cuda12] or specrt[cuda13]"
+        ) from error
+    # CuPy raises errors of its own, and others where a library cannot be opened.
+    try:
+        devices = cupy.cuda.runtime.getDeviceCount()
+        capability = int(cupy.cuda.Device().compute_capability) if devices else 0
+    except Exception as error:
+        raise UnsupportedError(f"no NVIDIA driver that CuPy can use: {error}") from error
+    if capability < OLDEST:
+        raise UnsupportedError(
+            f"{devices} CUDA devices, the first of compute capability {capability / 10}; "
+            f"expected {OLDEST / 10} or newer"
+        )
+    try:
+        cupy.cuda.nvrtc.getVersion()
+    except Exception as error:
+        raise UnsupportedError(
+            f"CuPy finds no NVRTC ({error}): install nvidia-cuda-nvrtc of its CUDA version"
+        ) from error
+    return cupy
+
+
+class CudaDevice:
+    """The current CUDA device.
+
+    Args:
+        verbose: say on stderr what is being compiled.
+
+    Raises:
+        UnsupportedError: see ``find_cuda``.
+    """
+
+    def __init__(self, verbose: bool = False) -> None:
+        self._cupy = find_cuda()
+        self._verbose = verbose
+        self._modules: dict[str, Any] = {}
+        self._kernels: dict[tuple[str, str], Any] = {}
+
+    def launch(
+        self,
+        file: str,
+        entry: str,
+        grid: Sequence[int],
+        block: int,
+        args: Sequence[Any],
+        shared_bytes: int = 0,
+    ) -> None:
+        """Launch on CuPy's current stream: see ``Device``."""
+        values = tuple(self._argument(entry, place, arg) for place, arg in enumerate(args))
+        kernel = self._kernels.get((file, entry))
+        if kernel is None:
+            kernel = self._module(file).get_function(entry)
+            self._kernels[file, entry] = kernel
+        kernel((*grid, 1, 1)[:3], (block, 1, 1), values, shared_mem=shared_bytes)
+
+    def _module(self, file: str) -> Any:
+        if file not in self._modules:
+            if self._verbose:
+                print(f"compiling cuda/{file}.cu", file=sys.stderr)
+            text = expand(f"{file}.cu", (kernel_folder(),))
+            self._modules[file] = self._cupy.RawModule(code=text, options=OPTIONS)
+        return self._modules[file]
+
+    def _argument(self, entry: str, place: int, arg: Any) -> Any:
+        """RawModule passes on whatever it gets, a Python number as 64 bits."""
+        if arg is None:
+            return np.uint64(0)
+        if not isinstance(arg, (self._cupy.ndarray, np.number)):
+            raise MismatchError(
+                f"{entry}: argument {place} is a {type(arg).__name__}; expected a CuPy array, None "
+                "or a NumPy scalar"
+            )
+        return arg

@@ -1,0 +1,95 @@
+"""Kernels as shared libraries of the emulator, compiled once per text."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from ...errors import UnsupportedError
+from .._module import expand
+
+FLAGS = (
+    *("-std=c++17", "-O2", "-shared", "-fPIC"),
+    # Every fma is written as one; a device rounds as IEEE 754 says.
+    *("-ffp-contract=off", "-fno-math-errno"),
+    # A fibre has its own stack, and several texts of one kernel may be loaded.
+    *("-fno-exceptions", "-fno-stack-protector", "-fvisibility=hidden", "-fno-gnu-unique"),
+    *("-fcf-protection=none", "-Werror=uninitialized"),
+)
+
+ENTRY = re.compile(r'extern "C" __global__ void __launch_bounds__\(([^)]+)\)\s+(\w+)\(')
+
+
+def cache_folder() -> Path:
+    """``specrt/emulator`` in the user's cache folder (XDG)."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "specrt" / "emulator"
+
+
+def load_library(file: str, folder: Path) -> ctypes.PyDLL:
+    """The library of ``<folder>/<file>.cu``, compiled if it is not in the cache.
+
+    Raises:
+        UnsupportedError: this CPU is not emulated on, there is no C++ compiler, or it refuses the
+            text.
+    """
+    text = emulated_text(file, folder)
+    compiler = _compiler()
+    key = "\0".join((text, *FLAGS, _version(compiler)))
+    name = f"{file}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.so"
+    path = cache_folder() / name
+    if not path.exists():
+        _compile(compiler, text, file, path)
+    return ctypes.PyDLL(str(path))  # keeps the GIL: a library has one machine
+
+
+def emulated_text(file: str, folder: Path) -> str:
+    """A kernel's text over the emulator's ``device.cuh``, and what starts its entries."""
+    text = expand(f"{file}.cu", (Path(__file__).parent, folder))
+    entries = ENTRY.findall(text)
+    if len(entries) != text.count("__global__ void"):
+        raise UnsupportedError(
+            f"{file}.cu: {text.count('__global__ void')} kernels, {len(entries)} of them as "
+            '`extern "C" __global__ void __launch_bounds__(N) name(`; write all so'
+        )
+    return text + "".join(f"SPECRT_ENTRY({name}, ({bound}))\n" for bound, name in entries)
+
+
+def _compiler() -> str:
+    if platform.machine() not in ("x86_64", "AMD64") or sys.platform != "linux":
+        raise UnsupportedError(
+            f"the emulator runs on x86-64 Linux only; this is {platform.machine()} {sys.platform}"
+        )
+    compiler = shutil.which(os.environ.get("CXX") or "g++")
+    if compiler is None:
+        raise UnsupportedError("the emulator needs g++: install it, or set CXX")
+    return compiler
+
+
+@cache
+def _version(compiler: str) -> str:
+    return subprocess.run(
+        [compiler, "--version"], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def _compile(compiler: str, text: str, file: str, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        source, library = Path(folder) / f"{file}.cpp", Path(folder) / path.name
+        source.write_text(text)
+        done = subprocess.run(
+            [compiler, *FLAGS, str(source), "-o", str(library)], capture_output=True, text=True
+        )
+        if done.returncode:
+            raise UnsupportedError(f"{compiler} refuses {file}.cu: {done.stderr.strip()}")
+        library.replace(path)  # at once, whoever else compiles the same

@@ -1,0 +1,129 @@
+"""Faults put into the real kernels: the emulator, or the values, tell each."""
+
+import shutil
+
+import numpy as np
+import pytest
+from emulated import needs_emulator, placed
+from ops.rows import assert_same_bits, nans
+
+from specrt.kernels import rms_norm as rms_norm_launcher
+from specrt.kernels._module import kernel_folder
+from specrt.kernels.copy import copy
+from specrt.kernels.emulator import Emulator, KernelError
+from specrt.kernels.glu import glu
+from specrt.kernels.rms_norm import rms_norm
+
+pytestmark = needs_emulator
+
+
+def broken(tmp_path, file, right, wrong):
+    """The kernels with one text in place of another."""
+    folder = tmp_path / "cuda"
+    shutil.copytree(kernel_folder(), folder)
+    text = (folder / file).read_text()
+    assert right in text
+    (folder / file).write_text(text.replace(right, wrong))
+    return Emulator(1, folder)
+
+
+def run_glu(device, width):
+    gate, up, out = (placed(x) for x in np.ones((3, 17, width), np.float32))
+    glu(device, gate, up, activation="silu", out=out)
+    return out
+
+
+def run_copy(device, width):
+    out = placed(nans(5, width))
+    copy(device, placed(np.arange(5 * width, dtype=np.float32).reshape(5, width)), out=out)
+    return out
+
+
+def run_rms_norm(device, width):
+    x = np.random.default_rng(4).standard_normal((5, width), dtype=np.float32)
+    out = placed(nans(5, width))
+    rms_norm(device, placed(x), None, 1e-6, out=out)
+    return out
+
+
+FAULTS = {
+    "a removed barrier": (
+        *("common.cuh", "    __syncthreads();\n", "", run_rms_norm, 333),
+        r"no barrier between .* common\.cuh:\d+",
+    ),
+    "a barrier in a branch": (
+        *("common.cuh", "    if (threadIdx.x % 32 == 0)\n        store(partial", None),
+        *(run_rms_norm, 333, r"meet at different barriers: common\.cuh:\d+ and common\.cuh:\d+"),
+    ),
+    "a mask without the caller": (
+        *("common.cuh", "__shfl_xor_sync(0xffffffffu", "__shfl_xor_sync(0x0000ffffu"),
+        *(run_rms_norm, 333, "without it"),
+    ),
+    "a row that is one too long": (
+        *("rms_norm.cu", "x + start + i, width - i)", "x + start + i, width - i + 1)"),
+        *(run_rms_norm, 333, r"4 bytes at .* outside of shared memory and of every array"),
+    ),
+    "a block that is one thread too long": (
+        *("glu.cu", "if (i >= count)", "if (i > count)"),
+        *(run_glu, 132, "16 bytes at .* outside"),
+    ),
+    "a tail that is taken as whole": (
+        *("glu.cu", "const int n = count - i < 4 ? static_cast<int>(count - i) : 4;"),
+        *("const int n = 4;", run_glu, 131, "4 bytes at .* outside"),
+    ),
+    "a loop that is one item too long": (
+        *("copy.cu", "i < num_items", "i <= num_items", run_copy, 77),
+        "4 bytes at .* outside",
+    ),
+    "an item that is one too far": (
+        *("copy.cu", "load(from + i)", "load(from + i + 1)", run_copy, 77),
+        "4 bytes at .* outside",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_emulator_names_the_line(tmp_path, fault):
+    file, right, wrong, run, width, message = FAULTS[fault]
+    if wrong is None:
+        wrong = "    if (threadIdx.x < 32)\n        __syncthreads();\n" + right
+    with pytest.raises(KernelError, match=message) as caught:
+        run(broken(tmp_path, file, right, wrong), width)
+    assert ".cu" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "right", "wrong", "run"),
+    [
+        ("common.cuh", "flip > 0", "flip > 1", run_rms_norm),
+        ("rms_norm.cu", "static_cast<long long>(blockIdx.x) * width", "0 * width", run_rms_norm),
+        ("copy.cu", "row * x_stride", "(row ^ 1) % 5 * x_stride", run_copy),
+        ("glu.cu", "__fsub_rn(0.0f, g)", "g", run_glu),
+    ],
+)
+def test_the_values_are_wrong(tmp_path, file, right, wrong, run):
+    got, expected = run(broken(tmp_path, file, right, wrong), 132), run(Emulator(), 132)
+    with pytest.raises(AssertionError, match="differ"):
+        assert_same_bits(got, expected)
+
+
+def test_faults_of_a_launcher(monkeypatch):
+    x = placed(np.ones((3, 64), np.float32), offset=4)
+    monkeypatch.setattr(rms_norm_launcher, "aligned", lambda *_: True)
+    with pytest.raises(KernelError, match="misaligned: 16 bytes"):
+        rms_norm(Emulator(), x, None, 1e-6, out=nans(3, 64))
+    monkeypatch.undo()
+    for threads, message in ((128, "launch bound, 256"), (320, "launch bound, 256")):
+        monkeypatch.setattr(rms_norm_launcher, "THREADS", threads)
+        with pytest.raises(KernelError, match=message):
+            rms_norm(Emulator(), x, None, 1e-6, out=nans(3, 64))
+
+
+def test_too_little_shared_memory():
+    class Less(Emulator):
+        def launch(self, file, entry, grid, block, args, shared_bytes=0):
+            super().launch(file, entry, grid, block, args, shared_bytes - 4)
+
+    x = np.ones((3, 64), np.float32)
+    with pytest.raises(KernelError, match=r"4 bytes at .* outside of shared memory"):
+        rms_norm(Less(), x, None, 1e-6, out=nans(3, 64))

@@ -1,0 +1,56 @@
+"""All CUDA kernels compile for all architectures, without spills and with wide loads."""
+
+import re
+from pathlib import Path
+
+import pytest
+from compiling import find_compiler, usage
+
+from specrt.kernels._module import expand, kernel_folder
+from specrt.kernels.emulator.build import ENTRY
+
+ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
+KERNELS = sorted(path.stem for path in kernel_folder().glob("*.cu"))
+TOYS = Path(__file__).parent / "kernels" / "emulator"
+COMPILER = find_compiler()
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="neither NVRTC's wheel nor nvcc")
+
+
+def text_of(kernel):
+    return expand(f"{kernel}.cu", (kernel_folder(),))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_kernel_compiles_for_each_architecture_without_spills(kernel, tmp_path):
+    known = [a for a in ARCHITECTURES if a in COMPILER.architectures()]
+    assert len(known) >= 5
+    text = text_of(kernel)
+    got = usage(COMPILER.cubins(text, known, tmp_path))
+    entries = [name for _, name in ENTRY.findall(text)]
+    assert set(got) == {(name, a) for name in entries for a in known}
+    for place, used in got.items():
+        assert used.spill_bytes == 0 and used.stack_bytes == 0, place
+        assert used.registers <= 64, place  # 1024 threads an SM keep their registers
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_wide_forms_load_16_bytes_at_a_time_and_round_as_written(kernel, tmp_path):
+    ptx = COMPILER.ptx(text_of(kernel), tmp_path)
+    entries = dict(re.findall(r"\.entry (\w+)\((.*?)^}", ptx, re.S | re.M))
+    wide = [name for name in entries if name.endswith(("_x4", "_16"))]
+    assert wide
+    for name in wide:
+        loads = re.findall(r"\bld\.global(\.v4)?", entries[name])
+        assert loads and all(loads), name
+        assert "st.global.v4" in entries[name], name  # codes and sums of quantize are narrower
+    operations = re.findall(r"\b(?:fma|mul|add|sub|div|sqrt|rcp|ex2)\.[\w.]*f32", ptx)
+    assert all(".rn" in operation for operation in operations), operations
+
+
+def test_the_words_that_toys_use_compile_for_each_architecture(tmp_path):
+    """Of device.cuh those too that no kernel uses yet."""
+    text = expand("toys.cu", (TOYS, kernel_folder()))
+    known = [a for a in ARCHITECTURES if a in COMPILER.architectures()]
+    got = usage(COMPILER.cubins(text, known, tmp_path))
+    assert ("copy_async", 80) in got
