@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from specrt.completion import Completion, completion
-from specrt.generate import INHERIT, Spec
+from specrt.generate import Spec
 from specrt.llm import LLM
 from specrt.mixed_drafts import SCRIPTED, MixedDrafts
-from specrt.options import MAX_DRAFT, SamplingParams, SpecOptions
+from specrt.options import MAX_DRAFT, SamplingParams
 from specrt.speculative.governor import FixedPolicy
 from specrt.speculative.request import Request
 from specrt.speculative.speculator import Speculator, joined_names
@@ -119,7 +119,7 @@ class LosslessCheck:
     @property
     def drafters(self) -> dict[str, Speculator | None]:
         """Who stands behind the mixed drafts, by name."""
-        options = self.llm.generator.spec if self.spec is INHERIT else SpecOptions.of(self.spec)
+        options = self.llm.generator.options(self.spec)
         speculators = self.llm.speculation.resolve(options).speculators
         return {SCRIPTED: None} | {member.name: member for member in speculators}
 

@@ -178,6 +178,7 @@ cdef class Acceptance:
     cdef int broken                # the last draft did not match to its end
     cdef int limit                 # the longest draft to try
     cdef int num_asked             # K of this step
+    cdef bint probing              # it does not look worth it
     cdef double memory, idle_memory, propose_memory, prior_weight
 
     def __cinit__(self, CostCurve drafts not None, options):
@@ -281,7 +282,6 @@ cdef class AdaptivePolicy:
     cdef int others         # sequences beside this one in the last step
     cdef int since_plain    # steps since the last one without a draft
     cdef bint asking        # some speculator was asked in this step
-    cdef bint probing
     cdef double allowance, most_credit, margin, least_loss
     cdef int probe
 
@@ -303,7 +303,7 @@ cdef class AdaptivePolicy:
         cdef int most = min(min(max_draft, asked.limit), SIZES - 1)
         cdef double plain = self.rows._at(others)
         cdef double risk = self.credit * plain / (others + 1), gain = 0
-        asked.num_asked = 0
+        asked.num_asked, asked.probing = 0, False
         if self.rows.doubts(others):
             return 0  # all is measured against a plain step
         while most > 0 and self.rows._at(others + most) - plain + asked.drafts.curve[most] > risk:
@@ -313,7 +313,7 @@ cdef class AdaptivePolicy:
             asked.num_asked = 0  # what a plain step costs now decides, so see
         elif asked.num_asked == 0:
             asked.num_asked = min(self.probe, most)
-            self.probing = asked.num_asked > 0
+            asked.probing = asked.num_asked > 0
         self.asking = self.asking or asked.num_asked > 0
         return asked.num_asked
 
@@ -341,12 +341,12 @@ cdef class AdaptivePolicy:
                 self.rows._charge(others + num_proposed) - plain + self.spent) / token
         if num_proposed > 0 and self.source is not None:
             self.source.count_matched(num_proposed, num_matched)
-            self.num_probes += self.probing
+            self.num_probes += self.source.probing
             if num_matched == 0:
                 saved = min(saved, -self.least_loss)
         self.credit += saved - upkeep / token + self.allowance * (num_matched + 1)
         self.credit = min(self.credit, self.most_credit)
-        self.asking = self.probing = False
+        self.asking = False
         self.spent = 0
 
     cdef Acceptance _member(self, str name):

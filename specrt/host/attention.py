@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from .._ext.host_ops import Tape, record_attention
+from ..array_checks import check
 from ..errors import MismatchError
 from ..state.step import StepInputs
-from .checks import check, check_step
+from .checks import check_step
 from .kv import HostKVLayer
 
 Array = Any

@@ -1,26 +1,14 @@
-"""What launchers check before a kernel may touch a buffer."""
+"""What launchers check of step inputs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ..errors import MismatchError
 
 if TYPE_CHECKING:
     from ..state.step import StepInputs
     from .kv import HostKVLayer
-
-
-def check(name: str, array: Any, dtype: type, shape: tuple[int, ...]) -> None:
-    """Raise ``MismatchError`` unless the array is C-contiguous with this dtype and shape."""
-    if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
-        kind = "" if array.flags.c_contiguous else "strided "
-        raise MismatchError(
-            f"{name} is a {kind}{array.dtype} array of shape {array.shape}; "
-            f"expected contiguous {np.dtype(dtype)} {shape}"
-        )
 
 
 def check_step(op: str, step: StepInputs, num_rows: int, cache: HostKVLayer) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from .._ext.host_ops import ACTIVATIONS, Tape, record_glu
+from ..array_checks import check
 from ..errors import UnsupportedError
 from ..ops import Activation
-from .checks import check
 
 Array = Any
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._ext.host_ops import Tape, record_head
-from .checks import check
+from ..array_checks import check
 from .weights import HostActs, HostWeight
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from .._ext.host_ops import MAX_PAIRS, Tape, record_linear
+from ..array_checks import check
 from ..errors import MismatchError
-from .checks import check
 from .weights import HostActs, HostWeight
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from .._ext.host_ops import Tape, record_quantize
+from ..array_checks import check
 from ..errors import MismatchError
-from .checks import check
 from .weights import HostActs
 
 

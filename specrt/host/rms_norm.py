@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from .._ext.host_ops import Tape, record_rms_norm
-from .checks import check
+from ..array_checks import check_rms_norm
 
 Array = Any
 
@@ -22,10 +20,5 @@ def rms_norm(
     add: Array | None = None,
 ) -> None:
     """Record ``rms_norm``: x, out and add [T, D] f32, weight [D] f32."""
-    check("rms_norm: x", x, np.float32, (len(x), x.shape[-1]))
-    check("rms_norm: out", out, np.float32, x.shape)
-    if weight is not None:
-        check("rms_norm: weight", weight, np.float32, (x.shape[1],))
-    if add is not None:
-        check("rms_norm: add", add, np.float32, x.shape)
+    check_rms_norm(x, weight, out, add)
     record_rms_norm(tape, x, weight, eps, out, add)

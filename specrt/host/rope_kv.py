@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from .._ext.host_ops import PAIRINGS, Tape, record_rope_kv
+from ..array_checks import check
 from ..errors import MismatchError, UnsupportedError
 from ..ops import Rope
 from ..state.step import StepInputs
-from .checks import check, check_step
+from .checks import check_step
 from .kv import HostKVLayer
 
 Array = Any

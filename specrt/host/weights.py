@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from .._ext.host_ops import WEIGHT_TYPES
+from ..array_checks import check
 from ..errors import MismatchError, UnsupportedError
 from ..ops import Role
 from ..reference.weights import input_form
-from .checks import check
 
 Array = Any
 

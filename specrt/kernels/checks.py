@@ -1,12 +1,8 @@
-"""What launchers check before a kernel may touch an array of NumPy or of CuPy."""
+"""Where arrays of NumPy and of CuPy lie, and how far a grid goes."""
 
 from __future__ import annotations
 
 from typing import Any
-
-from ..host.checks import check
-
-__all__ = ["aligned", "check"]
 
 MAX_GRID_Y = 65535
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MismatchError
+from ..array_checks import check_copy
 from ._module import Device
 from .checks import MAX_GRID_Y, aligned
 
@@ -18,16 +18,7 @@ ITEM_BYTES = (16, 4, 1)
 
 def copy(device: Device, x: Array, *, out: Array) -> None:
     """Launch ``copy``: x and out [T, N] of one dtype, rows strided or not."""
-    for name, array in (("x", x), ("out", out)):
-        if array.ndim != 2 or array.strides[1] != array.itemsize:
-            raise MismatchError(
-                f"copy: {name} has shape {array.shape} and strides {array.strides}; "
-                "expected [T, N] with adjacent columns"
-            )
-    if x.dtype != out.dtype or x.shape != out.shape:
-        raise MismatchError(
-            f"copy: out is {out.dtype} {out.shape}; expected {x.dtype} {x.shape} as x"
-        )
+    check_copy(x, out)
     if not x.size:
         return
     row_bytes = x.shape[1] * x.itemsize

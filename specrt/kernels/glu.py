@@ -6,10 +6,11 @@ from typing import Any, get_args
 
 import numpy as np
 
+from ..array_checks import check
 from ..errors import UnsupportedError
 from ..ops import Activation
 from ._module import Device
-from .checks import aligned, check
+from .checks import aligned
 
 Array = Any
 

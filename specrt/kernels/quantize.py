@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ..array_checks import check
 from ..errors import MismatchError
 from ..host.weights import HostActs
 from ._module import Device
-from .checks import aligned, check
+from .checks import aligned
 from .copy import copy
 
 THREADS = 256

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ..array_checks import check_rms_norm
 from ._module import Device
-from .checks import aligned, check
+from .checks import aligned
 
 Array = Any
 
@@ -24,12 +25,7 @@ def rms_norm(
     add: Array | None = None,
 ) -> None:
     """Launch ``rms_norm``: x, out and add [T, D] f32, weight [D] f32."""
-    check("rms_norm: x", x, np.float32, (len(x), x.shape[-1]))
-    check("rms_norm: out", out, np.float32, x.shape)
-    if weight is not None:
-        check("rms_norm: weight", weight, np.float32, (x.shape[1],))
-    if add is not None:
-        check("rms_norm: add", add, np.float32, x.shape)
+    check_rms_norm(x, weight, out, add)
     if not x.size:
         return
     num_rows, width = x.shape

@@ -21,6 +21,7 @@ from specrt.bench.governor_checks import (
     predicted,
     reaction,
 )
+from specrt.bench.pairs import pairs
 from specrt.bench.prompts import Prompt
 from specrt.bench.scripted import WrongSpeculator
 from specrt.options import SamplingParams, SpecOptions
@@ -90,14 +91,24 @@ def test_nothing_of_the_wrong_drafter_lands(llm, wrong, answer):
 def test_the_prediction_is_what_the_steps_should_cost(llm, answer, monkeypatch):
     rows = np.arange(1.0, 18.0)
     monkeypatch.setattr("specrt.bench.governor_checks.row_seconds", lambda *_: rows)
+    measured = []
+
+    def noted(*arguments):
+        for pair in pairs(*arguments):
+            measured.append(pair)
+            yield pair
+
+    monkeypatch.setattr("specrt.bench.governor_checks.pairs", noted)
     result = predicted(llm, PROMPT, answer, PARAMS, 2)
     emitted = 2 * result.tokens
     seconds = sum(count * (k + 1) for k, count in result.num_draft_counts.items())
     assert result.predicted_tokens_per_second == pytest.approx(emitted / seconds)
     assert result.predicted_ratio == pytest.approx(emitted / seconds)
-    # Pair by pair, hence not exactly that of all pairs together.
-    expected = result.ratio.median / result.predicted_ratio
-    assert result.share.median == pytest.approx(expected, rel=0.3)
+    shares = []
+    for pair in measured:
+        counts = pair.spec.completion.stats.num_draft_counts
+        shares.append(pair.ratio * sum(n * (k + 1) for k, n in counts.items()) / result.tokens)
+    assert result.share.median == pytest.approx(np.median(shares))
 
 
 def test_forced_steps_emit_the_text(llm):

@@ -118,6 +118,29 @@ def test_at_least_95_percent_of_the_best_fixed_number(text, curve, max_draft):
     assert best / total(Governor().policy) >= 0.95
 
 
+@pytest.mark.parametrize("text", TEXTS)
+def test_no_single_text_is_far_from_its_own_best_number(text):
+    """Even of the K that only this text's luck makes the best."""
+    for seed in REPEATS:
+        trace = TEXTS[text](seed)
+        for curve in PAYING:
+            seconds = replay(trace, Governor().policy(), costs(curve), 8).seconds
+            assert best_fixed(trace, costs(curve), 8)[1] / seconds >= 0.9
+
+
+def test_a_probe_of_one_speculator_is_not_anothers():
+    policy = Governor().policy()
+    plain_step(policy)
+    for _ in range(40):
+        assert policy.num_draft("silent", 8) >= 0
+        policy.proposed("silent", 0, 0.0)
+        num_draft = policy.num_draft("right", 8)
+        policy.proposed("right", num_draft, 0.0)
+        policy.rows.add(num_draft, PLAIN * CURVES["gpu"][num_draft])
+        policy.observe(num_draft, num_draft)
+    assert policy.num_probes <= 2
+
+
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 @pytest.mark.parametrize("curve", PAYING)
 @pytest.mark.parametrize("prose", [50, 300, 1000])
@@ -186,7 +209,7 @@ def test_in_a_batch_rows_cost_what_they_cost_beside_the_others():
     copy, prose = governor.policy(), governor.policy()
     drafted = [batch_step(governor, [copy, prose], curve, (True, False)) for _ in range(100)]
     assert sum(a for a, _ in drafted[-20:]) >= 100
-    assert sum(b > 0 for _, b in drafted) <= 15
+    assert sum(b > 0 for _, b in drafted) <= 12
     for size in range(1, 9):
         assert governor.rows.at(size) == pytest.approx(PLAIN * curve[size], rel=0.15)
     alone = replay(NEVER["always wrong"], governor.policy(), costs("cpu"), 8)
