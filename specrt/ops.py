@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+import numpy as np
+
 Array = Any
 """An array of the op set's device (``numpy.ndarray`` on the reference and on the host)."""
 
@@ -66,6 +68,9 @@ class StepInputs(Protocol):
     page_table: Array
     ring_table: Array
 
+    def publish(self) -> None:
+        """Hand what was written to the ops: the next run reads it."""
+
 
 class KVLayer(Protocol):
     """One layer's cached keys and values in pages of 64 positions; the layout is the op set's.
@@ -80,6 +85,9 @@ class KVLayer(Protocol):
 
 class Program(Protocol):
     """Recorded ops over fixed buffers."""
+
+    def prepare(self) -> None:
+        """Make what can be made before the next run, so that its time is that of the ops."""
 
     def run(self) -> None: ...
 
@@ -96,6 +104,10 @@ class Ops(Protocol):
     def record(self) -> AbstractContextManager[Program]: ...
 
     def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array: ...
+
+    def assign(self, array: Array, values: np.ndarray) -> None: ...
+
+    def to_host(self, array: Array) -> np.ndarray: ...
 
     def weight(self, tensor: Any, role: Role = "int8", bias: Any = None) -> Weight: ...
 

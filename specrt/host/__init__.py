@@ -89,6 +89,14 @@ class HostOps:
         start = -memory.ctypes.data % ALIGNMENT
         return memory[start : start + num_bytes].view(dtype).reshape(shape)
 
+    def assign(self, array: Array, values: np.ndarray) -> None:
+        """Write values into a buffer, or a part of one."""
+        array[...] = values
+
+    def to_host(self, array: Array) -> np.ndarray:
+        """The array itself."""
+        return array
+
     def weight(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> HostWeight:
         """A matrix [N, K] over a GGUF tensor; bias is [N] f32."""
         return HostWeight(tensor, role, bias)

@@ -275,6 +275,7 @@ class Decoder:
             window.sequence.high_water = max(window.sequence.high_water, stop_pos)
             offsets.append(end)
         step.row_offsets[: len(offsets)] = offsets
+        step.publish()
         recorded.program.run()
         return offsets
 
