@@ -23,6 +23,7 @@ Role = Literal["int8", "int8x2", "f32"]
 Activation = Literal["silu", "gelu_tanh"]
 RopePairing = Literal["neox", "interleaved"]
 KVType = Literal["f32", "f16", "q8_0"]
+DeviceName = Literal["auto", "cpu", "cuda", "emulator", "reference"]
 
 PAGE = 64
 """Positions in a KV page, and in an attention chunk."""
@@ -93,7 +94,7 @@ class Program(Protocol):
 
 
 class Ops(Protocol):
-    """An op set: ``specrt.reference.ReferenceOps``, ``specrt.host.HostOps``.
+    """An op set: ``ReferenceOps``, ``HostOps``, ``KernelOps``.
 
     Weights, prepared rows, caches and step inputs are the op set's own; what it takes of them is
     what it made, hence no narrower type than Any.
@@ -173,16 +174,21 @@ class Ops(Protocol):
     def copy(self, x: Array, *, out: Array) -> None: ...
 
 
-def usable_cuda() -> bool:
-    """Whether kernels can be compiled and run on a CUDA device.
+def cuda_problem() -> str | None:
+    """Why kernels cannot be compiled and run on a CUDA device; None if they can.
 
-    CuPy may be there without a driver, a device or NVRTC: this alone decides.
+    CuPy may be there without a driver, a device or NVRTC.
     """
     from .errors import UnsupportedError
     from .kernels._module import find_cuda  # op sets import this module
 
     try:
         find_cuda()
-    except UnsupportedError:
-        return False
-    return True
+    except UnsupportedError as error:
+        return str(error)
+    return None
+
+
+def usable_cuda() -> bool:
+    """Whether kernels can be compiled and run on a CUDA device: this alone decides."""
+    return cuda_problem() is None
