@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+import numpy as np
+
 Array = Any
 """An array of the op set's device (``numpy.ndarray`` on the reference and on the host)."""
 
@@ -97,6 +99,8 @@ class Ops(Protocol):
 
     def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array: ...
 
+    def to_host(self, array: Array) -> np.ndarray[Any, Any]: ...
+
     def weight(self, tensor: Any, role: Role = "int8", bias: Any = None) -> Weight: ...
 
     def vector(self, tensor: Any) -> Array: ...
@@ -157,6 +161,8 @@ class Ops(Protocol):
     def head(
         self, weight: Any, acts: Any, *, ids: Array, logits: Array | None, softcap: float
     ) -> None: ...
+
+    def accept(self, ids: Array, step: Any, *, out: Array) -> None: ...
 
     def copy(self, x: Array, *, out: Array) -> None: ...
 

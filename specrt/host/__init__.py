@@ -13,6 +13,7 @@ from .._ext.host_ops import Tape, Team
 from ..ops import Activation, KVType, Role, Rope
 from ..reference.quant_blocks import dequantize
 from ..state.step import StepInputs
+from .accept import accept
 from .attention import attention
 from .copy import copy
 from .embed import embed
@@ -88,6 +89,10 @@ class HostOps:
         memory = np.zeros(num_bytes + ALIGNMENT, np.uint8)
         start = -memory.ctypes.data % ALIGNMENT
         return memory[start : start + num_bytes].view(dtype).reshape(shape)
+
+    def to_host(self, array: Array) -> np.ndarray:
+        """The array itself."""
+        return array
 
     def weight(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> HostWeight:
         """A matrix [N, K] over a GGUF tensor; bias is [N] f32."""
@@ -194,6 +199,10 @@ class HostOps:
     ) -> None:
         """Logits and their argmax."""
         self._do(head, weight, acts, ids=ids, logits=logits, softcap=softcap)
+
+    def accept(self, ids: Array, step: StepInputs, *, out: Array) -> None:
+        """Greedy acceptance."""
+        self._do(accept, ids, step, out=out)
 
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..ops import Activation, KVType, Role, Rope
 from ..state.step import StepInputs
+from .accept import accept
 from .attention import attention
 from .copy import copy
 from .embed import embed
@@ -69,6 +70,10 @@ class ReferenceOps:
     def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """A zeroed array."""
         return np.zeros(shape, dtype)
+
+    def to_host(self, array: Array) -> np.ndarray:
+        """The array itself."""
+        return array
 
     def weight(
         self, tensor: Any, role: Role = "int8", bias: Array | None = None
@@ -179,6 +184,10 @@ class ReferenceOps:
     ) -> None:
         """Logits and their argmax: see ``head``."""
         self._do(head, weight, acts, ids=ids, logits=logits, softcap=softcap)
+
+    def accept(self, ids: Array, step: StepInputs, *, out: Array) -> None:
+        """Greedy acceptance: see ``accept``."""
+        self._do(accept, ids, step, out=out)
 
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows: see ``copy``."""
