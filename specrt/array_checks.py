@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from specrt.errors import MismatchError
+
+if TYPE_CHECKING:
+    from specrt.state.step import StepInputs
 
 
 def check(name: str, array: Any, dtype: type, shape: tuple[int, ...]) -> None:
@@ -17,6 +20,14 @@ def check(name: str, array: Any, dtype: type, shape: tuple[int, ...]) -> None:
             f"{name} is a {kind}{array.dtype} array of shape {array.shape}; "
             f"expected contiguous {np.dtype(dtype)} {shape}"
         )
+
+
+def check_accept(ids: Any, step: StepInputs, out: Any) -> None:
+    """Raise ``MismatchError`` unless ids are [T] int32 and out is [B, 3] int32 for the step."""
+    check("accept: ids", ids, np.int32, (len(ids),))
+    check("accept: out", out, np.int32, (len(step.row_offsets) - 1, 3))
+    if len(step.tokens) < len(ids):
+        raise MismatchError(f"accept: {len(ids)} rows; the step inputs hold {len(step.tokens)}")
 
 
 def check_copy(x: Any, out: Any) -> None:

@@ -125,6 +125,7 @@ cdef class Tape:
 
 
 include "host/kv.pxi"
+include "host/accept.pxi"
 include "host/attention.pxi"
 include "host/copy.pxi"
 include "host/glu.pxi"

@@ -13,6 +13,7 @@ from .._ext.host_ops import Tape, Team
 from ..ops import Activation, KVType, Role, Rope
 from ..reference.quant_blocks import dequantize
 from ..state.step import StepInputs
+from .accept import accept
 from .attention import attention
 from .copy import copy
 from .embed import embed
@@ -202,6 +203,10 @@ class HostOps:
     ) -> None:
         """Logits and their argmax."""
         self._do(head, weight, acts, ids=ids, logits=logits, softcap=softcap)
+
+    def accept(self, ids: Array, step: StepInputs, *, out: Array) -> None:
+        """Greedy acceptance."""
+        self._do(accept, ids, step, out=out)
 
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows."""

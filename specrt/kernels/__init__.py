@@ -11,6 +11,7 @@ import numpy as np
 from ..ops import Activation, Program
 from ..reference.quant_blocks import dequantize
 from ._module import ComputeDevice, Device
+from .accept import accept
 from .copy import copy
 from .glu import glu
 from .program import Recorder
@@ -73,6 +74,10 @@ class KernelOps:
     ) -> KernelStep:
         """Step values of at most these numbers."""
         return KernelStep(num_rows, num_seqs, num_pages, ring_pages, self._device)
+
+    def accept(self, ids: Array, step: KernelStep, *, out: Array) -> None:
+        """Greedy acceptance per sequence."""
+        accept(self._to, ids, step.on_device, out=out)
 
     def rms_norm(
         self, x: Array, weight: Array | None, eps: float, *, out: Array, add: Array | None = None

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..ops import Activation, KVType, Role, Rope
 from ..state.step import StepInputs
+from .accept import accept
 from .attention import attention
 from .copy import copy
 from .embed import embed
@@ -190,6 +191,10 @@ class ReferenceOps:
     ) -> None:
         """Logits and their argmax: see ``head``."""
         self._do(head, weight, acts, ids=ids, logits=logits, softcap=softcap)
+
+    def accept(self, ids: Array, step: StepInputs, *, out: Array) -> None:
+        """Greedy acceptance: see ``accept``."""
+        self._do(accept, ids, step, out=out)
 
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows: see ``copy``."""
