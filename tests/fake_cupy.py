@@ -156,15 +156,15 @@ class FakeCupy:
 
     def RawModule(self, *, code, options):
         self.modules.append((code, options))
-        file = re.match(r'#line 1 "(\w+)\.cu"', code)[1]
+        file = re.search(r'^#line 1 "(\w+)\.cu"', code, re.M)[1]
+        defines = tuple(re.findall(r"^#define (.*)", code.partition("#line")[0], re.M))
 
         def get_function(name):
             def function(grid, block, args, shared_mem):
                 self.launches.append((name, grid, block, args, shared_mem))
                 args = [None if type(a) is np.uint64 and a == 0 else a for a in args]
-                self.current.ask(
-                    lambda: self._emulator.launch(file, name, grid, block[0], args, shared_mem)
-                )
+                launch = (file, name, grid, block[0], args, shared_mem, defines)
+                self.current.ask(lambda: self._emulator.launch(*launch))
 
             return function
 

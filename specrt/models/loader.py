@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specrt.acts import FLOAT_TYPES
 from specrt.errors import FormatError, MismatchError, UnsupportedError
 from specrt.gguf.reader import GGUFFile, Tensor
 from specrt.ops import Array, Ops, Rope, RopePairing, Weight
 
-FLOAT_TYPES = ("F32", "F16", "BF16")
 MAX_CONTEXT = 2**24
 MAX_HEADS = 2**12
 MAX_HEAD_DIM = 2**14

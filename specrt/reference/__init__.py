@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..acts import Acts
 from ..ops import Activation, KVType, Role, Rope
 from ..state.step import StepInputs
 from .accept import accept
@@ -23,7 +24,7 @@ from .quant_blocks import dequantize
 from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
-from .weights import ReferenceActs, ReferenceWeight
+from .weights import ReferenceWeight
 
 __all__ = ["Program", "ReferenceOps"]
 
@@ -94,9 +95,9 @@ class ReferenceOps:
         values[:] = dequantize(tensor.type.name, tensor.raw.reshape(1, -1))[0]
         return values
 
-    def acts(self, num_rows: int, width: int, weights: Sequence[ReferenceWeight]) -> ReferenceActs:
+    def acts(self, num_rows: int, width: int, weights: Sequence[ReferenceWeight]) -> Acts:
         """Room for prepared rows in the forms that the weights read."""
-        return ReferenceActs.empty(num_rows, width, weights)
+        return Acts.empty(num_rows, width, weights)
 
     def step_inputs(
         self, num_rows: int, num_seqs: int, num_pages: int, ring_pages: int
@@ -132,14 +133,14 @@ class ReferenceOps:
         """Normalise rows: see ``rms_norm``."""
         self._do(rms_norm, x, weight, eps, out=out, add=add)
 
-    def quantize(self, x: Array, *, out: ReferenceActs) -> None:
+    def quantize(self, x: Array, *, out: Acts) -> None:
         """Prepare rows for ``linear``: see ``quantize``."""
         self._do(quantize, x, out=out)
 
     def linear(
         self,
         pairs: Sequence[tuple[ReferenceWeight, Array]],
-        acts: ReferenceActs,
+        acts: Acts,
         *,
         add: Array | None = None,
     ) -> None:
@@ -183,7 +184,7 @@ class ReferenceOps:
     def head(
         self,
         weight: ReferenceWeight,
-        acts: ReferenceActs,
+        acts: Acts,
         *,
         ids: Array,
         logits: Array | None,

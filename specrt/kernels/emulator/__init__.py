@@ -78,7 +78,7 @@ class Emulator:
         self._seed = seed
         self._flush = flush
         self._folder = folder or kernel_folder()
-        self._libraries: dict[str, ctypes.PyDLL] = {}
+        self._libraries: dict[tuple[str, tuple[str, ...]], ctypes.PyDLL] = {}
 
     def launch(
         self,
@@ -88,6 +88,7 @@ class Emulator:
         block: int,
         args: Sequence[Any],
         shared_bytes: int = 0,
+        defines: tuple[str, ...] = (),
     ) -> None:
         """Run an entry of ``cuda/<file>.cu``: see ``specrt.kernels._module.Device``."""
         sizes = _checked_sizes(entry, grid, block, shared_bytes)
@@ -106,9 +107,10 @@ class Emulator:
             message=ctypes.cast(message, ctypes.c_char_p),
             message_bytes=len(message),
         )
-        if file not in self._libraries:
-            self._libraries[file] = load_library(file, self._folder)
-        if getattr(self._libraries[file], f"emulate_{entry}")(ctypes.byref(launch)):
+        if (file, defines) not in self._libraries:
+            self._libraries[file, defines] = load_library(file, self._folder, defines)
+        library = self._libraries[file, defines]
+        if getattr(library, f"emulate_{entry}")(ctypes.byref(launch)):
             raise KernelError(message.value.decode())
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
