@@ -90,7 +90,7 @@ def test_a_module_is_compiled_when_first_launched_and_once(monkeypatch, capsys):
 
 
 def test_macros_make_a_module_of_their_own(monkeypatch, capsys):
-    cupy = FakeCuda()
+    cupy = FakeCupy()
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     device = CudaDevice(verbose=True)
     for defines in ((), ("N 3", "M"), (), ("N 3", "M")):
