@@ -166,6 +166,8 @@ class Ops(Protocol):
 
     def copy(self, x: Array, *, out: Array) -> None: ...
 
+    def select(self, x: Array, index: Array, *, out: Array) -> None: ...
+
 
 def usable_cuda() -> bool:
     """Whether kernels can be compiled and run on a CUDA device.

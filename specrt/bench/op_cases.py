@@ -167,6 +167,15 @@ def bind_glu(ops: Ops, case: GluCase) -> Call:
     )
 
 
+def bind_select(ops: Ops, case: RowsCase) -> Call:
+    """As many rows as there are, in another order."""
+    x = random_rows(ops, case.rows, case.width)
+    out = ops.buffer(x.shape, np.float32)
+    index = ops.buffer((case.rows,), np.int32)
+    index[:] = np.random.default_rng(9).permutation(case.rows)
+    return recorded(ops, lambda: ops.select(x, index, out=out), 2 * x.nbytes, out)
+
+
 def bind_accept(ops: Ops, case: AcceptCase) -> Call:
     """The last draft token of each window is wrong."""
     num_rows = case.windows * case.rows
@@ -247,6 +256,7 @@ OPS: Final = MappingProxyType(
         "quantize": OpBench(cases.QUANTIZE, bind_quantize),
         "rms_norm": OpBench(cases.RMS_NORM, bind_rms_norm, exact=False),
         "rope_kv": OpBench(cases.ROPE_KV, bind_rope_kv),
+        "select": OpBench(cases.SELECT, bind_select),
     }
 )
 """By the op's name."""
