@@ -23,6 +23,7 @@ Role = Literal["int8", "int8x2", "f32"]
 Activation = Literal["silu", "gelu_tanh"]
 RopePairing = Literal["neox", "interleaved"]
 KVType = Literal["f32", "f16", "q8_0"]
+DeviceName = Literal["auto", "cpu", "cuda", "emulator", "reference"]
 
 PAGE = 64
 """Positions in a KV page, and in an attention chunk."""
@@ -68,6 +69,9 @@ class StepInputs(Protocol):
     page_table: Array
     ring_table: Array
 
+    def publish(self) -> None:
+        """Hand what was written to the ops: the next run reads it."""
+
 
 class KVLayer(Protocol):
     """One layer's cached keys and values in pages of 64 positions; the layout is the op set's.
@@ -83,11 +87,14 @@ class KVLayer(Protocol):
 class Program(Protocol):
     """Recorded ops over fixed buffers."""
 
+    def prepare(self) -> None:
+        """Make what can be made before the next run, so that its time is that of the ops."""
+
     def run(self) -> None: ...
 
 
 class Ops(Protocol):
-    """An op set: ``specrt.reference.ReferenceOps``, ``specrt.host.HostOps``.
+    """An op set: ``ReferenceOps``, ``HostOps``, ``KernelOps``.
 
     Weights, prepared rows, caches and step inputs are the op set's own; what it takes of them is
     what it made, hence no narrower type than Any.
@@ -99,7 +106,9 @@ class Ops(Protocol):
 
     def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array: ...
 
-    def to_host(self, array: Array) -> np.ndarray[Any, Any]: ...
+    def assign(self, array: Array, values: np.ndarray) -> None: ...
+
+    def to_host(self, array: Array) -> np.ndarray: ...
 
     def weight(self, tensor: Any, role: Role = "int8", bias: Any = None) -> Weight: ...
 
@@ -169,16 +178,21 @@ class Ops(Protocol):
     def select(self, x: Array, index: Array, *, out: Array) -> None: ...
 
 
-def usable_cuda() -> bool:
-    """Whether kernels can be compiled and run on a CUDA device.
+def cuda_problem() -> str | None:
+    """Why kernels cannot be compiled and run on a CUDA device; None if they can.
 
-    CuPy may be there without a driver, a device or NVRTC: this alone decides.
+    CuPy may be there without a driver, a device or NVRTC.
     """
     from .errors import UnsupportedError
     from .kernels._module import find_cuda  # op sets import this module
 
     try:
         find_cuda()
-    except UnsupportedError:
-        return False
-    return True
+    except UnsupportedError as error:
+        return str(error)
+    return None
+
+
+def usable_cuda() -> bool:
+    """Whether kernels can be compiled and run on a CUDA device: this alone decides."""
+    return cuda_problem() is None

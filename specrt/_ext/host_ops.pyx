@@ -115,6 +115,9 @@ cdef class Tape:
             raise MemoryError
         self.owned.append(owned)
 
+    def prepare(self):
+        """Nothing: a tape is ready."""
+
     def run(self):
         """Run every phase."""
         with nogil:

@@ -172,7 +172,7 @@ def bind_select(ops: Ops, case: RowsCase) -> Call:
     x = random_rows(ops, case.rows, case.width)
     out = ops.buffer(x.shape, np.float32)
     index = ops.buffer((case.rows,), np.int32)
-    index[:] = np.random.default_rng(9).permutation(case.rows)
+    ops.assign(index, np.random.default_rng(9).permutation(case.rows).astype(np.int32))
     return recorded(ops, lambda: ops.select(x, index, out=out), 2 * x.nbytes, out)
 
 
@@ -183,9 +183,11 @@ def bind_accept(ops: Ops, case: AcceptCase) -> Call:
     step.tokens[:] = np.random.default_rng(9).integers(0, 49_152, num_rows)
     step.positions[:] = np.arange(num_rows)
     step.row_offsets[:] = np.arange(case.windows + 1) * case.rows
+    step.publish()
+    drawn = np.roll(step.tokens, -1)
+    drawn[case.rows - 2 :: case.rows] += 1
     ids = ops.buffer((num_rows,), np.int32)
-    ids[:-1] = step.tokens[1:]
-    ids[case.rows - 2 :: case.rows] += 1
+    ops.assign(ids, drawn)
     out = ops.buffer((case.windows, 3), np.int32)
     return recorded(ops, lambda: ops.accept(ids, step, out=out), 2 * ids.nbytes + out.nbytes, out)
 

@@ -91,6 +91,10 @@ class HostOps:
         start = -memory.ctypes.data % ALIGNMENT
         return memory[start : start + num_bytes].view(dtype).reshape(shape)
 
+    def assign(self, array: Array, values: np.ndarray) -> None:
+        """Write values into a buffer, or a part of one."""
+        array[...] = values
+
     def to_host(self, array: Array) -> np.ndarray:
         """The array itself."""
         return array

@@ -278,6 +278,7 @@ class Decoder:
             offsets.append(end)
         step.row_offsets[: len(offsets)] = offsets
         step.row_offsets[len(offsets) :] = offsets[-1]
+        step.publish()
         recorded.program.run()
         return offsets
 

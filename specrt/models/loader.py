@@ -289,6 +289,6 @@ def make_rope(
     for start in range(0, context, ROPE_CHUNK):
         stop = min(start + ROPE_CHUNK, context)
         angle = np.outer(np.arange(start, stop, dtype=np.float64), frequency)
-        table[start:stop, :, 0] = np.cos(angle)
-        table[start:stop, :, 1] = np.sin(angle)
+        turns = np.stack((np.cos(angle), np.sin(angle)), axis=-1)
+        ops.assign(table[start:stop], turns.astype(np.float32))
     return Rope(table, pairing)

@@ -37,6 +37,9 @@ class Program:
     def __init__(self) -> None:
         self.calls: list[Callable[[], None]] = []
 
+    def prepare(self) -> None:
+        """Nothing: calls need no more."""
+
     def run(self) -> None:
         """Make every call, in order."""
         for call in self.calls:
@@ -71,6 +74,10 @@ class ReferenceOps:
     def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """A zeroed array."""
         return np.zeros(shape, dtype)
+
+    def assign(self, array: Array, values: np.ndarray) -> None:
+        """Write values into a buffer, or a part of one."""
+        array[...] = values
 
     def to_host(self, array: Array) -> np.ndarray:
         """The array itself."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import numpy as np
 
 from ...errors import SpecrtError
 from .._module import kernel_folder
+from ..program import Launch as RecordedLaunch
+from ..program import PlainProgram
 from .build import load_library
 
 __all__ = ["Emulator", "KernelError"]
@@ -24,6 +27,9 @@ MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS = 1024
 MAX_SHARED = 48 << 10
 """Bytes of shared memory that every architecture gives without being asked for more."""
+
+ALIGNMENT = 256
+"""Bytes, of every array, as CUDA's allocator gives it."""
 
 CODES = {np.int32: "i", np.uint32: "u", np.int64: "l", np.uint64: "k", np.float32: "f"}
 """How machine.h writes the type of a scalar."""
@@ -66,6 +72,8 @@ class Emulator:
         flush: subnormal numbers are zeros, as CuPy compiles.
     """
 
+    name = "emulator"
+
     def __init__(self, seed: int = 0, folder: Path | None = None, flush: bool = True) -> None:
         self._seed = seed
         self._flush = flush
@@ -102,6 +110,35 @@ class Emulator:
             self._libraries[file] = load_library(file, self._folder)
         if getattr(self._libraries[file], f"emulate_{entry}")(ctypes.byref(launch)):
             raise KernelError(message.value.decode())
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+        """A new array of zeros, at a multiple of 256 bytes."""
+        num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+        memory = np.zeros(num_bytes + ALIGNMENT, np.uint8)
+        start = -memory.ctypes.data % ALIGNMENT
+        return memory[start : start + num_bytes].view(dtype).reshape(shape)
+
+    def to_device(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """A copy."""
+        array = self.zeros(values.shape, values.dtype)
+        array[...] = values
+        return array
+
+    def assign(self, array: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
+        """Write values into an array, or a part of one."""
+        array[...] = values
+
+    def to_host(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """A copy."""
+        return array.copy()
+
+    def sender(self, array: np.ndarray[Any, Any]) -> Callable[[np.ndarray[Any, Any]], None]:
+        """What copies values into the array."""
+        return partial(np.copyto, array)
+
+    def program(self, launches: Sequence[RecordedLaunch]) -> PlainProgram:
+        """What makes these launches, again and again."""
+        return PlainProgram(self, launches)
 
 
 def _checked_sizes(

@@ -1,0 +1,47 @@
+"""Recorded launches, run again with the same arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from ._module import Device
+
+
+class Launch(NamedTuple):
+    """One call of ``Device.launch``."""
+
+    args: tuple[Any, ...]
+    keywords: dict[str, Any]
+
+    def on(self, device: Device) -> None:
+        """Make the call."""
+        device.launch(*self.args, **self.keywords)
+
+
+class Recorder:
+    """A device that notes launches and makes none."""
+
+    def __init__(self) -> None:
+        self.launches: list[Launch] = []
+
+    def launch(self, *args: Any, **keywords: Any) -> None:
+        """Note one: see ``Device``."""
+        self.launches.append(Launch(args, keywords))
+
+
+class PlainProgram:
+    """Launches one by one."""
+
+    def __init__(self, device: Device, launches: Sequence[Launch]) -> None:
+        self._device = device
+        self._launches = launches
+
+    def prepare(self) -> None:
+        """Nothing: kernels are compiled when first launched."""
+
+    def run(self) -> None:
+        """Launch every kernel, in order."""
+        for launch in self._launches:
+            launch.on(self._device)
