@@ -33,15 +33,30 @@ def check_accept(ids: Any, step: StepInputs, out: Any) -> None:
 
 def check_copy(x: Any, out: Any) -> None:
     """Raise ``MismatchError`` unless both are [T, N] of one dtype with adjacent columns."""
-    for name, array in (("x", x), ("out", out)):
-        if array.ndim != 2 or array.strides[1] != array.itemsize:
-            raise MismatchError(
-                f"copy: {name} has shape {array.shape} and strides {array.strides}; "
-                "expected [T, N] with adjacent columns"
-            )
+    _check_rows("copy: x", x)
+    _check_rows("copy: out", out)
     if x.dtype != out.dtype or x.shape != out.shape:
         raise MismatchError(
             f"copy: out is {out.dtype} {out.shape}; expected {x.dtype} {x.shape} as x"
+        )
+
+
+def check_select(x: Any, index: Any, out: Any) -> None:
+    """Raise ``MismatchError`` unless x, out are [T, N], [n, N] of one dtype, index is [n] int32."""
+    _check_rows("select: x", x)
+    _check_rows("select: out", out)
+    check("select: index", index, np.int32, (len(out),))
+    if x.dtype != out.dtype or x.shape[1] != out.shape[1]:
+        raise MismatchError(
+            f"select: out is {out.dtype} {out.shape}; expected rows as x has, {x.dtype} {x.shape}"
+        )
+
+
+def _check_rows(name: str, array: Any) -> None:
+    if array.ndim != 2 or array.strides[1] != array.itemsize:
+        raise MismatchError(
+            f"{name} has shape {array.shape} and strides {array.strides}; "
+            "expected [T, N] with adjacent columns"
         )
 
 

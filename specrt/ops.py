@@ -171,6 +171,8 @@ class Ops(Protocol):
 
     def copy(self, x: Array, *, out: Array) -> None: ...
 
+    def select(self, x: Array, index: Array, *, out: Array) -> None: ...
+
 
 def cuda_problem() -> str | None:
     """Why kernels cannot be compiled and run on a CUDA device; None if they can.

@@ -14,6 +14,8 @@ KERNELS = sorted(path.stem for path in kernel_folder().glob("*.cu"))
 TOYS = Path(__file__).parent / "kernels" / "emulator"
 NARROW = {"accept"}
 """Kernels of a few integers, with no wide form."""
+NARROW_LOADS = {"select": 1}
+"""Loads of wide forms that are of no row: which row it is."""
 COMPILER = find_compiler()
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="neither NVRTC's wheel nor nvcc")
@@ -44,7 +46,7 @@ def test_wide_forms_load_16_bytes_at_a_time_and_round_as_written(kernel, tmp_pat
     assert bool(wide) != (kernel in NARROW)
     for name in wide:
         loads = re.findall(r"\bld\.global(\.v4)?", entries[name])
-        assert loads and all(loads), name
+        assert any(loads) and loads.count("") == NARROW_LOADS.get(kernel, 0), name
         assert "st.global.v4" in entries[name], name  # codes and sums of quantize are narrower
     operations = re.findall(r"\b(?:fma|mul|add|sub|div|sqrt|rcp|ex2)\.[\w.]*f32", ptx)
     assert all(".rn" in operation for operation in operations), operations

@@ -86,8 +86,9 @@ HEAD: Final = (
 EMBED: Final = tuple(EmbedCase(kind, 49_152, 768, 9) for kind in ("Q8_0", "Q4_K", "F16"))
 RMS_NORM: Final = tuple(RowsCase(width, rows) for width in (576, 4096) for rows in ROWS)
 QUANTIZE: Final = RMS_NORM
-ACCEPT: Final = tuple(AcceptCase(windows, rows) for windows in (1, 4) for rows in (4, 17, 65))
 COPY: Final = (RowsCase(576, 9), RowsCase(4096, 9))
+SELECT: Final = COPY
+ACCEPT: Final = tuple(AcceptCase(windows, rows) for windows in (1, 4) for rows in (4, 17, 65))
 GLU: Final = tuple(GluCase(kind, 1536, rows) for kind in ("silu", "gelu_tanh") for rows in ROWS)
 ATTENTION: Final = tuple(
     AttentionCase(kv_type, *heads, length, rows)

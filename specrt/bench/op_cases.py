@@ -167,6 +167,15 @@ def bind_glu(ops: Ops, case: GluCase) -> Call:
     )
 
 
+def bind_select(ops: Ops, case: RowsCase) -> Call:
+    """As many rows as there are, in another order."""
+    x = random_rows(ops, case.rows, case.width)
+    out = ops.buffer(x.shape, np.float32)
+    index = ops.buffer((case.rows,), np.int32)
+    ops.assign(index, np.random.default_rng(9).permutation(case.rows).astype(np.int32))
+    return recorded(ops, lambda: ops.select(x, index, out=out), 2 * x.nbytes, out)
+
+
 def bind_accept(ops: Ops, case: AcceptCase) -> Call:
     """The last draft token of each window is wrong."""
     num_rows = case.windows * case.rows
@@ -174,9 +183,11 @@ def bind_accept(ops: Ops, case: AcceptCase) -> Call:
     step.tokens[:] = np.random.default_rng(9).integers(0, 49_152, num_rows)
     step.positions[:] = np.arange(num_rows)
     step.row_offsets[:] = np.arange(case.windows + 1) * case.rows
+    step.publish()
+    drawn = np.roll(step.tokens, -1)
+    drawn[case.rows - 2 :: case.rows] += 1
     ids = ops.buffer((num_rows,), np.int32)
-    ids[:-1] = step.tokens[1:]
-    ids[case.rows - 2 :: case.rows] += 1
+    ops.assign(ids, drawn)
     out = ops.buffer((case.windows, 3), np.int32)
     return recorded(ops, lambda: ops.accept(ids, step, out=out), 2 * ids.nbytes + out.nbytes, out)
 
@@ -247,6 +258,7 @@ OPS: Final = MappingProxyType(
         "quantize": OpBench(cases.QUANTIZE, bind_quantize),
         "rms_norm": OpBench(cases.RMS_NORM, bind_rms_norm, exact=False),
         "rope_kv": OpBench(cases.ROPE_KV, bind_rope_kv),
+        "select": OpBench(cases.SELECT, bind_select),
     }
 )
 """By the op's name."""

@@ -26,6 +26,7 @@ from .machine import LEVELS, available_levels, choose_level, choose_threads
 from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
+from .select import select
 from .weights import HostWeight
 
 __all__ = ["HostOps", "available_levels"]
@@ -212,3 +213,7 @@ class HostOps:
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows."""
         self._do(copy, x, out=out)
+
+    def select(self, x: Array, index: Array, *, out: Array) -> None:
+        """Choose rows."""
+        self._do(select, x, index, out=out)

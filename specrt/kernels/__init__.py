@@ -8,15 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from ..ops import Activation, Program
+from ..ops import Activation, KVType, Program, Rope
 from ..reference.quant_blocks import dequantize
 from ._module import ComputeDevice, Device
 from .accept import accept
+from .attention import attention, most_floats, scratch_floats
 from .copy import copy
 from .glu import glu
+from .kv import KernelKVLayer, kv_read, kv_write
 from .program import Recorder
 from .quantize import quantize
 from .rms_norm import rms_norm
+from .rope_kv import rope_kv
+from .select import select
 from .step import KernelStep
 
 __all__ = ["KernelOps"]
@@ -35,6 +39,7 @@ class KernelOps:
         self.device = device.name
         self._device = device
         self._recorder: Recorder | None = None
+        self._scratch: Array | None = None
 
     @contextmanager
     def record(self) -> Iterator[Program]:
@@ -79,6 +84,76 @@ class KernelOps:
         """Greedy acceptance per sequence."""
         accept(self._to, ids, step.on_device, out=out)
 
+    def kv_layer(
+        self, num_pages: int, num_heads: int, head_dim: int, kv_type: KVType, ring_pages: int
+    ) -> KernelKVLayer:
+        """Pages of one layer; ``ring_pages`` 0 for one that keeps every position."""
+        return KernelKVLayer(num_pages, num_heads, head_dim, kv_type, ring_pages, self.buffer)
+
+    def kv_read(self, cache: KernelKVLayer, pages: Array, positions: Array) -> tuple[Array, Array]:
+        """Stored keys and values, as sessions save them."""
+        device = self._device
+        with device.ordered():
+            return kv_read(
+                cache, pages, positions, to_host=device.to_host, to_device=device.to_device
+            )
+
+    def kv_write(
+        self, cache: KernelKVLayer, pages: Array, positions: Array, k: Array, v: Array
+    ) -> None:
+        """Store what ``kv_read`` gave."""
+        with self._device.ordered():
+            kv_write(cache, pages, positions, k, v, to_device=self._device.to_device)
+
+    def rope_kv(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        cache: KernelKVLayer,
+        step: KernelStep,
+        *,
+        rope: Rope,
+        q_norm: Array | None = None,
+        k_norm: Array | None = None,
+        eps: float = 0.0,
+    ) -> None:
+        """Head norms, rotary and storing."""
+        norms = {"q_norm": q_norm, "k_norm": k_norm, "eps": eps}
+        rope_kv(self._to, q, k, v, cache, step.on_device, rope=rope, **norms)
+
+    def attention(
+        self,
+        q: Array,
+        cache: KernelKVLayer,
+        step: KernelStep,
+        *,
+        scale: float,
+        window: int,
+        out: Array,
+    ) -> None:
+        """Attention over the cache."""
+        scratch = self._scratch_for(len(q), q.shape[1], cache, step)
+        attention(
+            self._to,
+            q,
+            cache,
+            step.on_device,
+            scale=scale,
+            window=window,
+            out=out,
+            scratch=scratch,
+        )
+
+    def _scratch_for(
+        self, num_rows: int, width: int, cache: KernelKVLayer, step: KernelStep
+    ) -> Array | None:
+        """Room for what few rows keep of single chunks; ops run one by one, and share it."""
+        size = scratch_floats(num_rows, width, cache, step)
+        if size and (self._scratch is None or self._scratch.size < size):
+            self._scratch = self.buffer((most_floats(width, cache, step),), np.float32)
+        return self._scratch if size else None
+
     def rms_norm(
         self, x: Array, weight: Array | None, eps: float, *, out: Array, add: Array | None = None
     ) -> None:
@@ -96,3 +171,7 @@ class KernelOps:
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows."""
         copy(self._to, x, out=out)
+
+    def select(self, x: Array, index: Array, *, out: Array) -> None:
+        """Choose rows."""
+        select(self._to, x, index, out=out)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -67,6 +67,9 @@ class ComputeDevice(Device, Protocol):
 
     def to_host(self, array: Any) -> np.ndarray:
         """The values, once all that was asked before is done."""
+
+    def ordered(self) -> AbstractContextManager[None]:
+        """Within the block array operations happen in order with everything else."""
 
     def sender(self, array: Any) -> Callable[[np.ndarray], None]:
         """What copies values of its shape into an array, for each step anew."""
@@ -194,27 +197,27 @@ class CudaDevice:
         if kernel is None:
             kernel = self._module(file, defines).get_function(entry)
             self._kernels[file, entry, defines] = kernel
-        with self._here():
+        with self.ordered():
             kernel((*grid, 1, 1)[:3], (block, 1, 1), values, shared_mem=shared_bytes)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """A new array of zeros."""
-        with self._here():
+        with self.ordered():
             return self._cupy.zeros(shape, dtype)
 
     def to_device(self, values: np.ndarray) -> Any:
         """A new array of these values."""
-        with self._here():
+        with self.ordered():
             return self._cupy.array(values)
 
     def assign(self, array: Any, values: np.ndarray) -> None:
         """Write values into an array, or a part of one."""
-        with self._here():
+        with self.ordered():
             array[...] = self._cupy.asarray(values)
 
     def to_host(self, array: Any) -> np.ndarray:
         """The values, once all that was asked before is done."""
-        with self._here():
+        with self.ordered():
             return array.get(stream=self._stream)
 
     def sender(self, array: Any) -> PinnedSender:
@@ -229,7 +232,8 @@ class CudaDevice:
         return (launch.file, launch.entry, launch.defines) in self._kernels
 
     @contextmanager
-    def _here(self) -> Iterator[None]:
+    def ordered(self) -> Iterator[None]:
+        """Within the block CuPy works on the stream of the kernels."""
         with self._device, self._stream:
             yield
 

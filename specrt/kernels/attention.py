@@ -78,9 +78,9 @@ def attention(
         return
     entry = f"attention_merge_{'x4' if dims % 4 == 0 else 'x1'}"
     more = (num_rows, num_heads, dims, window, max_chunks)
-    args = (partials, out, step.positions, *(np.int32(size) for size in more))
-    grid = (-(-num_rows * num_heads // WARPS), -(-dims // 128))
-    device.launch("attention", entry, grid, 32 * WARPS, args)
+    merge_args = (partials, out, step.positions, *(np.int32(size) for size in more))
+    merge_grid = (-(-num_rows * num_heads // WARPS), -(-dims // 128))
+    device.launch("attention", entry, merge_grid, 32 * WARPS, merge_args)
 
 
 def scratch_floats(num_rows: int, width: int, cache: KernelKVLayer, step: StepInputs) -> int:
@@ -91,6 +91,11 @@ def scratch_floats(num_rows: int, width: int, cache: KernelKVLayer, step: StepIn
     """
     dims = cache.head_dim
     return _partial_floats(num_rows, width // dims, dims, step.page_table.shape[1])
+
+
+def most_floats(width: int, cache: KernelKVLayer, step: StepInputs) -> int:
+    """The most that ``scratch_floats`` gives for any number of rows."""
+    return max(scratch_floats(n, width, cache, step) for n in range(1, SPLIT_ROWS + 1))
 
 
 def _partial_floats(num_rows: int, num_heads: int, dims: int, max_chunks: int) -> int:

@@ -24,6 +24,7 @@ from .quant_blocks import dequantize
 from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
+from .select import select
 from .weights import ReferenceWeight
 
 __all__ = ["Program", "ReferenceOps"]
@@ -200,3 +201,7 @@ class ReferenceOps:
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows: see ``copy``."""
         self._do(copy, x, out=out)
+
+    def select(self, x: Array, index: Array, *, out: Array) -> None:
+        """Choose rows: see ``select``."""
+        self._do(select, x, index, out=out)
