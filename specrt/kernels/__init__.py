@@ -71,14 +71,16 @@ class KernelOps:
 
     def vector(self, tensor: Any) -> Array:
         """A GGUF tensor of one axis as float32."""
-        values = dequantize(tensor.type.name, tensor.raw.reshape(1, -1))[0]
-        return self._device.to_device(values.astype(np.float32))
+        values = self.buffer(tensor.shape, np.float32)
+        self.assign(values, dequantize(tensor.type.name, tensor.raw.reshape(1, -1))[0])
+        return values
 
     def step_inputs(
         self, num_rows: int, num_seqs: int, num_pages: int, ring_pages: int
     ) -> KernelStep:
         """Step values of at most these numbers."""
-        return KernelStep(num_rows, num_seqs, num_pages, ring_pages, self._device)
+        sizes = (num_rows, num_seqs, num_pages, ring_pages)
+        return KernelStep(*sizes, self.buffer, self._device.sender)
 
     def accept(self, ids: Array, step: KernelStep, *, out: Array) -> None:
         """Greedy acceptance per sequence."""
