@@ -4,12 +4,14 @@
  * The blocks of a tile lie one behind the other, so that a segment is one run of bytes; it is copied
  * a unit (a block, or two of 32 columns) at a time.
  */
+#include "keys.cuh"
 #include "quant_blocks.cuh"
 
 #define NUM_SEGMENTS 8
 #define THREADS (32 * NUM_SEGMENTS)
 #define WARP_BYTES 6144 /* of shared memory that a warp may use: all of them have 48 KB */
 #define CHUNK 64        /* columns of codes that are taken at a time */
+#define MAX_STAGES 4
 #define ROW_BYTES 80    /* from row to row of a chunk: 8 rows of 16 bytes meet in no bank */
 #define ALL_LANES 0xffffffffu
 
@@ -153,10 +155,11 @@ template <int rows, int threads> struct ChunkLoader {
     }
 };
 
-/* Scales and minima of a chunk's sub-blocks for the rows of a tile, [sub-block][row]. */
+/* Scales and minima of a chunk's sub-blocks for the rows of a tile, [sub-block][row]: of at most
+ * four sub-blocks. */
+#define SCALE_BYTES (2 * 4 * TILE_ROWS * 4)
 template <class Type> struct Scales {
     static constexpr int subs = CHUNK / Type::sub;
-    static constexpr int bytes = 4 * subs * TILE_ROWS * (Type::has_minimum ? 2 : 1);
     float *base;
     __device__ __forceinline__ float scale(int sub, int row) const
     {
@@ -205,17 +208,6 @@ struct End {
     float softcap;
     int num_rows; /* T */
 };
-
-/* A float and an id as an integer that orders as head does: the larger value, then the lower id;
- * NaN as -inf. */
-__device__ __forceinline__ unsigned long long key_of(float value, int id)
-{
-    const float x = value != value ? __int_as_float(static_cast<int>(0xff800000u))
-                                   : __fadd_rn(value, 0.0f); /* no -0 */
-    const unsigned bits = static_cast<unsigned>(__float_as_int(x));
-    const unsigned ordered = bits >> 31 ? ~bits : bits | 0x80000000u;
-    return static_cast<unsigned long long>(ordered) << 32 | (0xffffffffu - static_cast<unsigned>(id));
-}
 
 /* The end of row t and weight row tile * 16 + n, by sixteen lanes with n = lane % 16. All lanes of
  * the warp take part. */

@@ -52,7 +52,7 @@ __device__ __forceinline__ void split_f32(const Pair (&pairs)[8], const float *x
 {
     constexpr int groups = Type::block / F32_COLUMNS, rest = 4 * F32_PITCH * rows;
     constexpr int fitting = (WARP_BYTES - rest) / (TILE_ROWS * Type::bytes);
-    constexpr int num_stages = fitting < 4 ? fitting : 4;
+    constexpr int num_stages = fitting < MAX_STAGES ? fitting : MAX_STAGES;
     using Weights = Ring<Type, num_stages, 32, 1>;
     constexpr int ring_bytes = num_stages * Weights::stage_bytes;
 

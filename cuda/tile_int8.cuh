@@ -172,9 +172,9 @@ __device__ __forceinline__ void split(const Pair (&pairs)[8], const Codes &codes
                                       int width)
 {
     constexpr int rows = Form::rows, chunks = Type::unit_blocks * Type::block / CHUNK;
-    constexpr int rest = Chunk<rows>::bytes + Scales<Type>::bytes;
+    constexpr int rest = Chunk<rows>::bytes + SCALE_BYTES;
     constexpr int fitting = (WARP_BYTES - rest) / (TILE_ROWS * Type::bytes * Type::unit_blocks);
-    constexpr int num_stages = fitting < 4 ? fitting : 4;
+    constexpr int num_stages = fitting < MAX_STAGES ? fitting : MAX_STAGES;
     using Weights = Ring<Type, num_stages, 32>;
     constexpr int ring_bytes = num_stages * Weights::stage_bytes;
 
@@ -248,7 +248,7 @@ __device__ __forceinline__ void tiled(const Pair (&pairs)[8], const Codes &codes
     const Chunk<rows> chunk{shared + tiles * ring_bytes};
     const Scales<Type> scales{reinterpret_cast<float *>(shared + tiles * ring_bytes +
                                                         Chunk<rows>::bytes +
-                                                        own * Scales<Type>::bytes)};
+                                                        own * SCALE_BYTES)};
     const Weights weights{shared + own * ring_bytes, pair.weights + static_cast<long long>(tile) *
                                                          num_blocks * Weights::block_bytes};
     const bool there = tile * TILE_ROWS < pair.num_rows;

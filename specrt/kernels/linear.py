@@ -11,9 +11,10 @@ import numpy as np
 from ..acts import Acts
 from ..array_checks import check
 from ..errors import MismatchError
+from ..reference.quant_blocks import QUANT_TYPES
 from ._module import Device
 from .checks import aligned
-from .weights import TILE_ROWS, KernelWeight, block_bytes_of
+from .weights import TILE_ROWS, KernelWeight, block_bytes_of, defines_of
 
 Array = Any
 
@@ -21,7 +22,10 @@ MAX_PAIRS = 8
 NUM_WARPS = 8
 THREADS = 32 * NUM_WARPS
 WARP_BYTES = 6144
-BLOCK_BYTES = NUM_WARPS * WARP_BYTES
+MAX_STAGES = 4
+SCALE_BYTES = 512
+CODE_ROW_BYTES = 104
+F32_ROW_BYTES = 144
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +113,8 @@ def launch_linear(
         (num_tiles, -(-num_rows // rows)),
         THREADS,
         args,
-        _shared_bytes(form, weight.type_name),
-        (f"WEIGHT_TYPE {weight.type_name}",),
+        _shared_bytes(form, weight),
+        defines_of(weight),
     )
 
 
@@ -132,8 +136,18 @@ def _acts_args(form: str, acts: Acts) -> list[Any]:
     return args
 
 
-def _shared_bytes(form: Form, type_name: str) -> int:
-    return BLOCK_BYTES
+def _shared_bytes(form: Form, weight: KernelWeight) -> int:
+    """What the entry lays out, as tile.cuh names it."""
+    block = TILE_ROWS * block_bytes_of(weight.type_name)
+    if form in F32:
+        return _split_bytes(block, F32_ROW_BYTES * form.rows)
+    unit = block if QUANT_TYPES[weight.type_name].block > 32 else 2 * block
+    if form is TILED:
+        rings = TILED.tiles * (2 * unit + SCALE_BYTES)
+        return max(rings + CODE_ROW_BYTES * form.rows, 4 * form.rows * form.tiles * TILE_ROWS)
+    return _split_bytes(unit, CODE_ROW_BYTES * form.rows + SCALE_BYTES)
 
 
-__all__ = ["choose_form", "launch_linear", "linear"]
+def _split_bytes(unit: int, rest: int) -> int:
+    num_stages = min(MAX_STAGES, (WARP_BYTES - rest) // unit)
+    return NUM_WARPS * (num_stages * unit + rest)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..acts import FLOAT_TYPES, input_form
+from ..acts import input_form
 from ..array_checks import check
 from ..errors import MismatchError, UnsupportedError
 from ..ops import Role
@@ -15,7 +15,6 @@ from ..ops import Role
 Array = Any
 
 TILE_ROWS = 16
-FLOAT_BLOCK = 32
 
 FIELDS: dict[str, tuple[tuple[int, int], ...]] = {
     "F32": ((0, 128),),
@@ -82,7 +81,7 @@ class KernelWeight:
         self.bias = bias
         self.tiles = to_device(tiles_of(self.type_name, tensor.raw))
         self._to_device = to_device
-        self._keys: dict[int, Array] = {}
+        self._keys: Array | None = None
 
     @property
     def num_tiles(self) -> int:
@@ -90,11 +89,10 @@ class KernelWeight:
         return -(-self.shape[0] // TILE_ROWS)
 
     def keys(self, num_rows: int) -> Array:
-        """What ``head`` writes for each row and tile, [T, tiles] uint64: made once for each T."""
-        if num_rows not in self._keys:
-            zeros = np.zeros((num_rows, self.num_tiles), np.uint64)
-            self._keys[num_rows] = self._to_device(zeros)
-        return self._keys[num_rows]
+        """What ``head`` writes for each row and tile, [T, tiles] uint64: made when T is largest."""
+        if self._keys is None or len(self._keys) < num_rows:
+            self._keys = self._to_device(np.zeros((num_rows, self.num_tiles), np.uint64))
+        return self._keys[:num_rows]
 
 
 def block_bytes_of(type_name: str) -> int:
@@ -123,6 +121,6 @@ def tiles_of(type_name: str, raw: Array) -> Array:
     return tiles
 
 
-def is_float(weight: KernelWeight) -> bool:
-    """Whether a weight's type is one of floats."""
-    return weight.type_name in FLOAT_TYPES
+def defines_of(weight: KernelWeight) -> tuple[str, ...]:
+    """The macros of a kernel's module for this weight's type."""
+    return (f"WEIGHT_TYPE {weight.type_name}",)
