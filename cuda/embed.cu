@@ -10,9 +10,8 @@
 
 #define THREADS 256
 
-using Type = WEIGHT_TYPE;
-
 /* Columns 4 j .. 4 j + 3 of the group-th 32 of a row's block. */
+template <class Type>
 __device__ __forceinline__ float4 four_of(const char *b, int row, int group, int j)
 {
     if constexpr (Type::is_float)
@@ -24,7 +23,7 @@ __device__ __forceinline__ float4 four_of(const char *b, int row, int group, int
     }
 }
 
-template <bool aligned>
+template <class Type, bool aligned>
 __device__ __forceinline__ void embed(const char *weights, const int *tokens, float *out,
                                       int num_rows, int width, float scale)
 {
@@ -38,7 +37,7 @@ __device__ __forceinline__ void embed(const char *weights, const int *tokens, fl
         const long long num_blocks = (width + Type::block - 1) / Type::block;
         const char *b = weights + (token / TILE_ROWS * num_blocks + column / Type::block) *
                                       (TILE_ROWS * Type::bytes);
-        v = four_of(b, token % TILE_ROWS, column % Type::block / 32, column % 32 / 4);
+        v = four_of<Type>(b, token % TILE_ROWS, column % Type::block / 32, column % 32 / 4);
         v = make_float4(__fmul_rn(v.x, scale), __fmul_rn(v.y, scale), __fmul_rn(v.z, scale),
                         __fmul_rn(v.w, scale));
     }
@@ -49,11 +48,11 @@ __device__ __forceinline__ void embed(const char *weights, const int *tokens, fl
 extern "C" __global__ void __launch_bounds__(THREADS)
 embed_x4(const char *weights, const int *tokens, float *out, int num_rows, int width, float scale)
 {
-    embed<true>(weights, tokens, out, num_rows, width, scale);
+    embed<WEIGHT_TYPE, true>(weights, tokens, out, num_rows, width, scale);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 embed_x1(const char *weights, const int *tokens, float *out, int num_rows, int width, float scale)
 {
-    embed<false>(weights, tokens, out, num_rows, width, scale);
+    embed<WEIGHT_TYPE, false>(weights, tokens, out, num_rows, width, scale);
 }
