@@ -258,7 +258,8 @@ product(const int *a, const int *b, int *c)
     for (int i = 0; i < 4; i++)
         z[i] = load(c + warp * 128 + (g + i / 2 * 8) * 8 + 2 * t + i % 2);
     mma_s8(z, x, y);
-    mma_s8(z, x, y);
+    mma_s8(z, {x[0], x[1]}, y[0]);
+    mma_s8(z, {x[2], x[3]}, y[1]);
     for (int i = 0; i < 4; i++)
         store(c + warp * 128 + (g + i / 2 * 8) * 8 + 2 * t + i % 2, z[i]);
 }
