@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from specrt.errors import MismatchError, UnsupportedError
 from specrt.ops import Rope, RopePairing
+
+if TYPE_CHECKING:
+    from specrt.state.step import StepInputs
 
 
 def check(name: str, array: Any, dtype: type, shape: tuple[int, ...]) -> None:
@@ -20,17 +23,40 @@ def check(name: str, array: Any, dtype: type, shape: tuple[int, ...]) -> None:
         )
 
 
+def check_accept(ids: Any, step: StepInputs, out: Any) -> None:
+    """Raise ``MismatchError`` unless ids are [T] int32 and out is [B, 3] int32 for the step."""
+    check("accept: ids", ids, np.int32, (len(ids),))
+    check("accept: out", out, np.int32, (len(step.row_offsets) - 1, 3))
+    if len(step.tokens) < len(ids):
+        raise MismatchError(f"accept: {len(ids)} rows; the step inputs hold {len(step.tokens)}")
+
+
 def check_copy(x: Any, out: Any) -> None:
     """Raise ``MismatchError`` unless both are [T, N] of one dtype with adjacent columns."""
-    for name, array in (("x", x), ("out", out)):
-        if array.ndim != 2 or array.strides[1] != array.itemsize:
-            raise MismatchError(
-                f"copy: {name} has shape {array.shape} and strides {array.strides}; "
-                "expected [T, N] with adjacent columns"
-            )
+    _check_rows("copy: x", x)
+    _check_rows("copy: out", out)
     if x.dtype != out.dtype or x.shape != out.shape:
         raise MismatchError(
             f"copy: out is {out.dtype} {out.shape}; expected {x.dtype} {x.shape} as x"
+        )
+
+
+def check_select(x: Any, index: Any, out: Any) -> None:
+    """Raise ``MismatchError`` unless x, out are [T, N], [n, N] of one dtype, index is [n] int32."""
+    _check_rows("select: x", x)
+    _check_rows("select: out", out)
+    check("select: index", index, np.int32, (len(out),))
+    if x.dtype != out.dtype or x.shape[1] != out.shape[1]:
+        raise MismatchError(
+            f"select: out is {out.dtype} {out.shape}; expected rows as x has, {x.dtype} {x.shape}"
+        )
+
+
+def _check_rows(name: str, array: Any) -> None:
+    if array.ndim != 2 or array.strides[1] != array.itemsize:
+        raise MismatchError(
+            f"{name} has shape {array.shape} and strides {array.strides}; "
+            "expected [T, N] with adjacent columns"
         )
 
 

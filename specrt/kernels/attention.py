@@ -98,6 +98,11 @@ def scratch_floats(num_rows: int, width: int, cache: KernelKVLayer, step: StepIn
     return _partial_floats(num_rows, width // dims, dims, step.page_table.shape[1])
 
 
+def most_floats(width: int, cache: KernelKVLayer, step: StepInputs) -> int:
+    """The most that ``scratch_floats`` gives for any number of rows."""
+    return max(scratch_floats(n, width, cache, step) for n in range(1, SPLIT_ROWS + 1))
+
+
 def _partial_floats(num_rows: int, num_heads: int, dims: int, max_chunks: int) -> int:
     floats = num_rows * num_heads * max_chunks * (dims + 2)
     return floats if num_rows <= SPLIT_ROWS and floats <= SPLIT_FLOATS else 0

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ import numpy as np
 
 from ...errors import SpecrtError
 from .._module import kernel_folder
+from ..program import Launch as RecordedLaunch
+from ..program import PlainProgram
 from .build import load_library
 
 __all__ = ["Emulator", "KernelError"]
@@ -24,6 +28,9 @@ MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS = 1024
 MAX_SHARED = 48 << 10
 """Bytes of shared memory that every architecture gives without being asked for more."""
+
+ALIGNMENT = 256
+"""Bytes, of every array, as CUDA's allocator gives it."""
 
 CODES = {np.int32: "i", np.uint32: "u", np.int64: "l", np.uint64: "k", np.float32: "f"}
 """How machine.h writes the type of a scalar."""
@@ -66,11 +73,13 @@ class Emulator:
         flush: subnormal numbers are zeros, as CuPy compiles.
     """
 
+    name = "emulator"
+
     def __init__(self, seed: int = 0, folder: Path | None = None, flush: bool = True) -> None:
         self._seed = seed
         self._flush = flush
         self._folder = folder or kernel_folder()
-        self._libraries: dict[str, ctypes.PyDLL] = {}
+        self._libraries: dict[tuple[str, tuple[str, ...]], ctypes.PyDLL] = {}
 
     def launch(
         self,
@@ -80,6 +89,7 @@ class Emulator:
         block: int,
         args: Sequence[Any],
         shared_bytes: int = 0,
+        defines: tuple[str, ...] = (),
     ) -> None:
         """Run an entry of ``cuda/<file>.cu``: see ``specrt.kernels._module.Device``."""
         sizes = _checked_sizes(entry, grid, block, shared_bytes)
@@ -98,10 +108,44 @@ class Emulator:
             message=ctypes.cast(message, ctypes.c_char_p),
             message_bytes=len(message),
         )
-        if file not in self._libraries:
-            self._libraries[file] = load_library(file, self._folder)
-        if getattr(self._libraries[file], f"emulate_{entry}")(ctypes.byref(launch)):
+        if (file, defines) not in self._libraries:
+            self._libraries[file, defines] = load_library(file, self._folder, defines)
+        library = self._libraries[file, defines]
+        if getattr(library, f"emulate_{entry}")(ctypes.byref(launch)):
             raise KernelError(message.value.decode())
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+        """A new array of zeros, at a multiple of 256 bytes."""
+        num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+        memory = np.zeros(num_bytes + ALIGNMENT, np.uint8)
+        start = -memory.ctypes.data % ALIGNMENT
+        return memory[start : start + num_bytes].view(dtype).reshape(shape)
+
+    def to_device(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """A copy."""
+        array = self.zeros(values.shape, values.dtype)
+        array[...] = values
+        return array
+
+    def assign(self, array: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
+        """Write values into an array, or a part of one."""
+        array[...] = values
+
+    def to_host(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """A copy."""
+        return array.copy()
+
+    def ordered(self) -> AbstractContextManager[None]:
+        """Everything happens at once here."""
+        return nullcontext()
+
+    def sender(self, array: np.ndarray[Any, Any]) -> Callable[[np.ndarray[Any, Any]], None]:
+        """What copies values into the array."""
+        return partial(np.copyto, array)
+
+    def program(self, launches: Sequence[RecordedLaunch]) -> PlainProgram:
+        """What makes these launches, again and again."""
+        return PlainProgram(self, launches)
 
 
 def _checked_sizes(

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -35,14 +36,14 @@ def cache_folder() -> Path:
     return Path(base).expanduser() / "specrt" / "emulator"
 
 
-def load_library(file: str, folder: Path) -> ctypes.PyDLL:
-    """The library of ``<folder>/<file>.cu``, compiled if it is not in the cache.
+def load_library(file: str, folder: Path, defines: Sequence[str] = ()) -> ctypes.PyDLL:
+    """The library of ``<folder>/<file>.cu`` with macros, compiled if it is not in the cache.
 
     Raises:
         UnsupportedError: this CPU is not emulated on, there is no C++ compiler, or it refuses the
             text.
     """
-    text = emulated_text(file, folder)
+    text = emulated_text(file, folder, defines)
     compiler = _compiler()
     key = "\0".join((text, *FLAGS, _version(compiler)))
     name = f"{file}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.so"
@@ -52,9 +53,9 @@ def load_library(file: str, folder: Path) -> ctypes.PyDLL:
     return ctypes.PyDLL(str(path))  # keeps the GIL: a library has one machine
 
 
-def emulated_text(file: str, folder: Path) -> str:
+def emulated_text(file: str, folder: Path, defines: Sequence[str] = ()) -> str:
     """A kernel's text over the emulator's ``device.cuh``, and what starts its entries."""
-    text = expand(f"{file}.cu", (Path(__file__).parent, folder))
+    text = expand(f"{file}.cu", (Path(__file__).parent, folder), defines)
     entries = ENTRY.findall(text)
     if len(entries) != text.count("__global__ void"):
         raise UnsupportedError(

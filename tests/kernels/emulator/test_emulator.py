@@ -140,6 +140,15 @@ def test_what_the_emulator_does_not_know_is_refused(tmp_path, text):
         load_library("unknown", tmp_path)
 
 
+def test_macros_are_part_of_the_text(tmp_path):
+    source = '#include "device.cuh"\n' + ENTRY + "{ store(out, VALUE); }\n"
+    (tmp_path / "k.cu").write_text(source)
+    device, out = Emulator(0, tmp_path), np.zeros(1, np.float32)
+    for value in (3, 5, 3):
+        device.launch("k", "entry", (1,), 32, (out,), defines=(f"VALUE {value}.0f",))
+        assert out[0] == value
+
+
 def test_a_library_is_compiled_once_per_text(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     source = tmp_path / "k.cu"
