@@ -31,6 +31,8 @@
 #define SCALES (PAGE * STRIDE)
 #define SLOT (SCALES + 4 * 2 * PAGE) /* four groups of 32 dims have scales */
 #define SLOTS 3
+#define BLOCKS 4 /* at least on a multiprocessor: shared memory allows no more before sm_90, and to
+                    reach more the assembler would spill */
 #define ALL_LANES 0xffffffffu
 
 struct Args {
@@ -47,67 +49,74 @@ struct Args {
 /* A type of cache: DIMS values in 16 bytes of a key, WORD values in 4 bytes of a value; a chain of a
  * dot is CHAIN vectors of 16 bytes, 32 dims, which is what a scale is of, where there are any. */
 struct F32 {
-    static constexpr int DIMS = 4, WORD = 1, CHAIN = VECTORS;
+    static constexpr int DIMS = 4, WORD = 1, CHAIN = 8, KEYS = 4;
     static constexpr bool SCALED = false;
-    static __device__ __forceinline__ void vector(uint4 raw, float (&x)[DIMS])
+    static __device__ __forceinline__ void four(const unsigned (&raw)[4], int, float (&x)[4])
     {
-        x[0] = __int_as_float(raw.x), x[1] = __int_as_float(raw.y);
-        x[2] = __int_as_float(raw.z), x[3] = __int_as_float(raw.w);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            x[i] = __int_as_float(static_cast<int>(raw[i]));
     }
     static __device__ __forceinline__ void word(unsigned raw, float (&x)[WORD])
     {
-        x[0] = __int_as_float(raw);
+        x[0] = __int_as_float(static_cast<int>(raw));
     }
 };
 
 struct F16 {
-    static constexpr int DIMS = 8, WORD = 2, CHAIN = 4;
+    static constexpr int DIMS = 8, WORD = 2, CHAIN = 4, KEYS = 4;
     static constexpr bool SCALED = false;
-    static __device__ __forceinline__ void pair(unsigned raw, float *x)
+    static __device__ __forceinline__ void four(const unsigned (&raw)[4], int at, float (&x)[4])
     {
-        x[0] = half_bits_to_float(static_cast<unsigned short>(raw & 0xffff));
-        x[1] = half_bits_to_float(static_cast<unsigned short>(raw >> 16));
+        word(raw[2 * at], x[0], x[1]);
+        word(raw[2 * at + 1], x[2], x[3]);
     }
-    static __device__ __forceinline__ void vector(uint4 raw, float (&x)[DIMS])
+    static __device__ __forceinline__ void word(unsigned raw, float &low, float &high)
     {
-        pair(raw.x, x), pair(raw.y, x + 2), pair(raw.z, x + 4), pair(raw.w, x + 6);
+        low = half_bits_to_float(static_cast<unsigned short>(raw & 0xffff));
+        high = half_bits_to_float(static_cast<unsigned short>(raw >> 16));
     }
-    static __device__ __forceinline__ void word(unsigned raw, float (&x)[WORD]) { pair(raw, x); }
+    static __device__ __forceinline__ void word(unsigned raw, float (&x)[WORD])
+    {
+        word(raw, x[0], x[1]);
+    }
 };
 
 /* Codes without their scales. */
 struct Q8 {
-    static constexpr int DIMS = 16, WORD = 4, CHAIN = 2;
+    static constexpr int DIMS = 16, WORD = 4, CHAIN = 2, KEYS = 2;
     static constexpr bool SCALED = true;
-    static __device__ __forceinline__ void four(unsigned raw, float *x)
+    static __device__ __forceinline__ void four(const unsigned (&raw)[4], int at, float (&x)[4])
     {
-        raw ^= 0x80808080u; /* code + 128, as the last places of 2^23 */
+        word(raw[at], x);
+    }
+    static __device__ __forceinline__ void word(unsigned raw, float (&x)[WORD])
+    {
+        raw ^= 0x80808080u; /* code + 128, which becomes the last places of 2^23 */
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            x[i] = __fsub_rn(__int_as_float((raw >> 8 * i & 0xff) | 0x4b000000), 8388736.0f);
+        for (int i = 0; i < 4; i++) {
+            const unsigned bits = (raw >> 8 * i & 0xff) | 0x4b000000;
+            x[i] = __fsub_rn(__int_as_float(static_cast<int>(bits)), 8388736.0f);
+        }
     }
-    static __device__ __forceinline__ void vector(uint4 raw, float (&x)[DIMS])
-    {
-        four(raw.x, x), four(raw.y, x + 4), four(raw.z, x + 8), four(raw.w, x + 12);
-    }
-    static __device__ __forceinline__ void word(unsigned raw, float (&x)[WORD]) { four(raw, x); }
 };
 
-template <int n> struct Words;
-template <> struct Words<1> { using type = float; };
-template <> struct Words<2> { using type = float2; };
-template <> struct Words<4> { using type = float4; };
+template <class T, int n> struct Words;
+template <> struct Words<float, 1> { using type = float; };
+template <> struct Words<float, 2> { using type = float2; };
+template <> struct Words<float, 4> { using type = float4; };
+template <> struct Words<unsigned, 4> { using type = uint4; };
 
-/* n adjacent floats. */
-template <int n> __device__ __forceinline__ void load_words(const float *p, float (&x)[n])
+/* n words that lie side by side, in one access. */
+template <class T, int n> __device__ __forceinline__ void load_words(const T *p, T (&x)[n])
 {
-    using Word = typename Words<n>::type;
+    using Word = typename Words<T, n>::type;
     const Word word = load(reinterpret_cast<const Word *>(p));
     __builtin_memcpy(x, &word, sizeof word);
 }
-template <int n> __device__ __forceinline__ void store_words(float *p, const float (&x)[n])
+template <class T, int n> __device__ __forceinline__ void store_words(T *p, const T (&x)[n])
 {
-    using Word = typename Words<n>::type;
+    using Word = typename Words<T, n>::type;
     Word word;
     __builtin_memcpy(&word, x, sizeof word);
     store(reinterpret_cast<Word *>(p), word);
@@ -143,14 +152,30 @@ __device__ __forceinline__ Run run_at(const Args &args, int per_head, int begin,
     return run;
 }
 
-/* What a warp knows of its queries: those at index warp + WARPS i of the run. */
+/* What a warp knows of its queries, those at index warp + WARPS i of the run. Lane i has query i's
+ * position and what is merged of it: the largest score, the sum of weights, and the factors of the
+ * last merge. */
 struct Mine {
-    int count;
-    int first[MOST], last[MOST]; /* the positions that each sees are first .. last - 1 */
-    int lo[MOST], hi[MOST];      /* those in the chunk at hand, counted from its start */
-    float top[MOST], sum[MOST];  /* of what is merged: the largest score, the sum of weights */
-    float keep[MOST], take[MOST]; /* the factors of the last merge */
+    int count, position;
+    float top, sum, keep, take;
 };
+
+/* Of the chunk at hand query i sees keys lo[i] .. hi[i] - 1, or none: then lo > hi. */
+struct Seen { int lo[MOST], hi[MOST]; };
+
+__device__ __forceinline__ Seen look_at(const Args &args, const Mine &mine, int chunk)
+{
+    Seen seen;
+#pragma unroll
+    for (int i = 0; i < MOST; i++) {
+        const int position = __shfl_sync(ALL_LANES, mine.position, i), start = chunk * PAGE;
+        seen.lo[i] = most(0, first_visible(args.window, position) - start);
+        seen.hi[i] = least(PAGE, position + 1 - start);
+        if (i >= mine.count || seen.lo[i] >= seen.hi[i])
+            seen.lo[i] = PAGE, seen.hi[i] = 0;
+    }
+    return seen;
+}
 
 /* Start the copy of a slice of a run's chunk, keys first, then values. */
 template <class Type>
@@ -187,31 +212,33 @@ __device__ __forceinline__ void add_scores(const char *slot, const float *q, int
                                            int num_vectors, int count, float (&score)[MOST][2])
 {
     const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll 1
     for (int start = 0; start < num_vectors; start += Type::CHAIN) {
         float chain[MOST][2] = {};
-#pragma unroll 2
+#pragma unroll 1
         for (int at = start; at < least(start + Type::CHAIN, num_vectors); at++) {
-            float k[2][Type::DIMS];
+            unsigned raw[2][4];
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                Type::vector(load(reinterpret_cast<const uint4 *>(
-                                 slot + (lane + 32 * h) * STRIDE + 16 * at)),
-                             k[h]);
+                load_words(reinterpret_cast<const unsigned *>(
+                               slot + (lane + 32 * h) * STRIDE + 16 * at),
+                           raw[h]);
 #pragma unroll
-            for (int i = 0; i < MOST; i++) {
-                if (i >= count)
-                    break;
+            for (int four = 0; four < Type::DIMS / 4; four++) {
+                float k[2][4];
+                Type::four(raw[0], four, k[0]);
+                Type::four(raw[1], four, k[1]);
 #pragma unroll
-                for (int d = 0; d < Type::DIMS; d += 4) {
-                    const float4 x = load(reinterpret_cast<const float4 *>(
-                        q + WARPS * i * stride + at * Type::DIMS + d));
+                for (int i = 0; i < MOST; i++) {
+                    if (i >= count)
+                        break;
+                    float x[4];
+                    load_words(q + WARPS * i * stride + at * Type::DIMS + 4 * four, x);
 #pragma unroll
-                    for (int h = 0; h < 2; h++) {
-                        chain[i][h] = __fmaf_rn(x.x, k[h][d], chain[i][h]);
-                        chain[i][h] = __fmaf_rn(x.y, k[h][d + 1], chain[i][h]);
-                        chain[i][h] = __fmaf_rn(x.z, k[h][d + 2], chain[i][h]);
-                        chain[i][h] = __fmaf_rn(x.w, k[h][d + 3], chain[i][h]);
-                    }
+                    for (int h = 0; h < 2; h++)
+#pragma unroll
+                        for (int d = 0; d < 4; d++)
+                            chain[i][h] = __fmaf_rn(x[d], k[h][d], chain[i][h]);
                 }
             }
         }
@@ -270,21 +297,23 @@ __device__ __forceinline__ float merged(float total, float keep, float chunk, fl
 /* The weighted sum over a slice's visible keys, ascending; weights are the warp's first query's. */
 template <class Type>
 __device__ __forceinline__ void weigh_values(const char *slot, const float *weights,
-                                             const Mine &mine, float (&sums)[MOST][Type::WORD])
+                                             int count, const Seen &seen,
+                                             float (&sums)[MOST][Type::WORD])
 {
     const int lane = static_cast<int>(threadIdx.x % 32);
     int lo = PAGE, hi = 0, all_lo = 0, all_hi = PAGE;
 #pragma unroll
     for (int i = 0; i < MOST; i++)
-        if (i < mine.count) {
-            lo = least(lo, mine.lo[i]), hi = most(hi, mine.hi[i]);
-            all_lo = most(all_lo, mine.lo[i]), all_hi = least(all_hi, mine.hi[i]);
+        if (i < count) {
+            lo = least(lo, seen.lo[i]), hi = most(hi, seen.hi[i]);
+            all_lo = most(all_lo, seen.lo[i]), all_hi = least(all_hi, seen.hi[i]);
         }
-    for (int key = lo / 4 * 4; key < hi; key += 4) {
-        const bool all = key >= all_lo && key + 4 <= all_hi;
-        float values[4][Type::WORD];
+#pragma unroll 1
+    for (int key = lo / Type::KEYS * Type::KEYS; key < hi; key += Type::KEYS) {
+        const bool all = key >= all_lo && key + Type::KEYS <= all_hi;
+        float values[Type::KEYS][Type::WORD];
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
+        for (int j = 0; j < Type::KEYS; j++) {
             Type::word(load(reinterpret_cast<const unsigned *>(slot + (key + j) * STRIDE) + lane),
                        values[j]);
             if (Type::SCALED) {
@@ -296,13 +325,13 @@ __device__ __forceinline__ void weigh_values(const char *slot, const float *weig
         }
 #pragma unroll
         for (int i = 0; i < MOST; i++) {
-            if (i >= mine.count)
+            if (i >= count)
                 break;
-            float w[4];
+            float w[Type::KEYS];
             load_words(weights + WARPS * i * PAGE + key, w);
 #pragma unroll
-            for (int j = 0; j < 4; j++)
-                if (all || (key + j >= mine.lo[i] && key + j < mine.hi[i]))
+            for (int j = 0; j < Type::KEYS; j++)
+                if (all || (key + j >= seen.lo[i] && key + j < seen.hi[i]))
 #pragma unroll
                     for (int d = 0; d < Type::WORD; d++)
                         sums[i][d] = __fmaf_rn(w[j], values[j][d], sums[i][d]);
@@ -316,12 +345,13 @@ struct Place {
     int q_stride;
 };
 
-__device__ __forceinline__ long long partial_of(const Args &args, int row, int head, int chunk)
+/* Where the largest scores and the sums of weights begin in partials. */
+__device__ __forceinline__ long long tails_at(const Args &args)
 {
-    return (static_cast<long long>(row) * args.num_heads + head) * args.max_chunks + chunk;
+    return static_cast<long long>(args.num_rows) * args.num_heads * args.max_chunks * args.dims;
 }
 
-/* The rows of a warp's queries, and where their results go. */
+/* The head of q and out, counted over all rows, of a run's query. */
 __device__ __forceinline__ long long head_of(const Args &args, const Run &run, int head, int index)
 {
     const int per_head = args.num_heads / args.kv_heads, query = run.begin + index;
@@ -346,55 +376,47 @@ __device__ __forceinline__ void load_queries(const Args &args, const Run &run, i
 
 __device__ __forceinline__ Mine queries_of(const Args &args, const Run &run, int warp)
 {
-    const int per_head = args.num_heads / args.kv_heads;
+    const int lane = static_cast<int>(threadIdx.x % 32), query = run.begin + warp + WARPS * lane;
     Mine mine = {};
     mine.count = (run.end - run.begin - warp + WARPS - 1) / WARPS;
-#pragma unroll
-    for (int i = 0; i < MOST; i++) {
-        mine.top[i] = __int_as_float(0xff800000);
-        if (i < mine.count) {
-            const int row = (run.begin + warp + WARPS * i) / per_head;
-            const int position = load(args.step.positions + row);
-            mine.first[i] = first_visible(args.window, position);
-            mine.last[i] = position + 1;
-        }
-    }
+    mine.top = __int_as_float(0xff800000);
+    if (lane < mine.count)
+        mine.position = load(args.step.positions + query / (args.num_heads / args.kv_heads));
     return mine;
 }
 
-/* What the queries see of a chunk. */
-__device__ __forceinline__ void look_at(Mine &mine, int chunk)
+/* Where a query's results of a chunk lie among the partials. */
+__device__ __forceinline__ long long partial_of(const Args &args, const Run &run, int head,
+                                                int position, int i, int chunk)
 {
-#pragma unroll
-    for (int i = 0; i < MOST; i++) {
-        mine.lo[i] = most(0, mine.first[i] - chunk * PAGE);
-        mine.hi[i] = least(PAGE, mine.last[i] - chunk * PAGE);
-        if (i >= mine.count || mine.lo[i] >= mine.hi[i])
-            mine.lo[i] = PAGE, mine.hi[i] = 0;
-    }
+    const long long row = head_of(args, run, head, threadIdx.x / 32 + WARPS * i);
+    return row * args.max_chunks + chunk - first_visible(args.window, position) / PAGE;
 }
 
 /* Scores to weights, and the sums of a chunk to those of the queries or to partials. */
 __device__ __forceinline__ void weigh(const Args &args, const Run &run, int head, int chunk,
                                       const float (&score)[MOST][2], const Place &place, Mine &mine)
 {
-    const int warp = static_cast<int>(threadIdx.x / 32);
-    float *tails = args.partials +
-                   partial_of(args, args.num_rows, 0, 0) * args.dims;
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    float2 *tails = reinterpret_cast<float2 *>(args.partials + tails_at(args));
+    const Seen seen = look_at(args, mine, chunk);
+    float2 own = make_float2(0.0f, 0.0f);
+    bool sees = false; /* this lane's query */
 #pragma unroll
     for (int i = 0; i < MOST; i++) {
-        if (mine.lo[i] >= mine.hi[i])
+        if (seen.lo[i] >= seen.hi[i])
             continue;
-        const float2 tail = softmax(score[i], args.scale, mine.lo[i], mine.hi[i],
+        const float2 tail = softmax(score[i], args.scale, seen.lo[i], seen.hi[i],
                                     place.weights + WARPS * i * PAGE);
-        if (args.num_groups == 1) {
-            mine.top[i] = merge_tops(mine.top[i], tail.x, mine.keep[i], mine.take[i]);
-            mine.sum[i] = merged(mine.sum[i], mine.keep[i], tail.y, mine.take[i]);
-        } else if (threadIdx.x % 32 == 0) {
-            const long long at = head_of(args, run, head, warp + WARPS * i) * args.max_chunks +
-                                 chunk - mine.first[i] / PAGE;
-            store(reinterpret_cast<float2 *>(tails) + at, tail);
-        }
+        if (lane != i)
+            continue;
+        sees = true, own = tail;
+        if (args.num_groups > 1)
+            store(tails + partial_of(args, run, head, mine.position, i, chunk), tail);
+    }
+    if (sees) {
+        mine.top = merge_tops(mine.top, own.x, mine.keep, mine.take);
+        mine.sum = merged(mine.sum, mine.keep, own.y, mine.take);
     }
     __syncwarp();
 }
@@ -403,18 +425,20 @@ __device__ __forceinline__ void weigh(const Args &args, const Run &run, int head
 template <class Type>
 __device__ __forceinline__ void keep_values(const Args &args, const Run &run, int head, int chunk,
                                             int dim, const float (&sums)[MOST][Type::WORD],
-                                            const Place &place, const Mine &mine)
+                                            const Place &place, const Mine &mine,
+                                            const Seen &seen)
 {
-    if (dim >= args.dims)
-        return;
-    const int warp = static_cast<int>(threadIdx.x / 32);
 #pragma unroll
     for (int i = 0; i < MOST; i++) {
-        if (mine.lo[i] >= mine.hi[i])
+        if (seen.lo[i] >= seen.hi[i])
+            continue;
+        const int position = __shfl_sync(ALL_LANES, mine.position, i);
+        const float keep = __shfl_sync(ALL_LANES, mine.keep, i);
+        const float take = __shfl_sync(ALL_LANES, mine.take, i);
+        if (dim >= args.dims)
             continue;
         if (args.num_groups > 1) {
-            const long long at = head_of(args, run, head, warp + WARPS * i) * args.max_chunks +
-                                 chunk - mine.first[i] / PAGE;
+            const long long at = partial_of(args, run, head, position, i, chunk);
             store_words(args.partials + at * args.dims + dim, sums[i]);
             continue;
         }
@@ -422,7 +446,7 @@ __device__ __forceinline__ void keep_values(const Args &args, const Run &run, in
         load_words(p, total);
 #pragma unroll
         for (int d = 0; d < Type::WORD; d++)
-            total[d] = merged(total[d], mine.keep[i], sums[i][d], mine.take[i]);
+            total[d] = merged(total[d], keep, sums[i][d], take);
         store_words(p, total);
     }
 }
@@ -437,7 +461,7 @@ __device__ __forceinline__ void finish(const Args &args, const Run &run, int hea
         if (i >= mine.count)
             break;
         float *out = args.out + head_of(args, run, head, warp + WARPS * i) * args.dims;
-        const float inverse = __fdiv_rn(1.0f, mine.sum[i]);
+        const float inverse = __fdiv_rn(1.0f, __shfl_sync(ALL_LANES, mine.sum, i));
         for (int dim = lane * Type::WORD; dim < args.dims; dim += 32 * Type::WORD) {
             float total[Type::WORD];
             load_words(place.totals + WARPS * i * args.dims + dim, total);
@@ -489,11 +513,11 @@ __device__ __forceinline__ void walk(const Args &args, const Run &run, int head,
     place.q += warp * stride, place.weights += warp * PAGE, place.totals += warp * args.dims;
     Mine mine = queries_of(args, run, warp);
     Feed next = {from, to, 0, 0, page_of(args.step, run.seq, from)};
+#pragma unroll 1
     for (int i = 0; i < SLOTS - 1; i++)
         feed<Type>(args, run, head, num_slices, slots + i * SLOT, next);
     int at = 0; /* the slot at hand */
     for (int chunk = from; chunk < to; chunk++) {
-        look_at(mine, chunk);
         float score[MOST][2] = {};
         for (int slice = 0; slice < 2 * num_slices; slice++) {
             cp_async_wait<SLOTS - 2>();
@@ -510,9 +534,10 @@ __device__ __forceinline__ void walk(const Args &args, const Run &run, int head,
                 continue;
             }
             float sums[MOST][Type::WORD] = {};
-            weigh_values<Type>(slot, place.weights, mine, sums);
+            const Seen seen = look_at(args, mine, chunk);
+            weigh_values<Type>(slot, place.weights, mine.count, seen, sums);
             const int dim = ((slice - num_slices) * 32 + lane) * Type::WORD;
-            keep_values<Type>(args, run, head, chunk, dim, sums, place, mine);
+            keep_values<Type>(args, run, head, chunk, dim, sums, place, mine, seen);
         }
     }
     if (args.num_groups == 1)
@@ -555,19 +580,19 @@ template <class Type> __device__ __forceinline__ void attention(const Args &args
             Step{positions, row_seqs, pages, table_width, ring_pages}                            \
     }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 attention_f32(PARAMETERS)
 {
     attention<F32>(ARGUMENTS);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 attention_f16(PARAMETERS)
 {
     attention<F16>(ARGUMENTS);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 attention_q8_0(PARAMETERS)
 {
     attention<Q8>(ARGUMENTS);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -52,35 +53,39 @@ def attention(
     dims, num_rows = cache.head_dim, len(q)
     num_heads, tile = q.shape[1] // dims, _tile(cache)
     per_head = num_heads // cache.num_heads
-    num_tiles = -(-num_rows * per_head // tile)
     max_chunks = _max_chunks(step, window)
     num_runs = min(len(step.row_offsets) - 1, -(-tile // per_head), num_rows)
+    grid = (-(-num_rows * per_head // tile), cache.num_heads, num_runs)
+    partials, num_groups = None, 1
     size = _partial_floats(num_rows, num_heads, dims, max_chunks)
-    num_groups = 1
     if scratch is not None and size:
         check("attention: scratch", scratch, np.float32, (max(size, scratch.size),))
-        blocks = num_tiles * cache.num_heads * num_runs
-        num_groups = max(1, min(SPLIT_BLOCKS // blocks, max_chunks))
-    partials = scratch if num_groups > 1 else None
+        num_groups = max(1, min(SPLIT_BLOCKS // math.prod(grid), max_chunks))
+        partials = scratch if num_groups > 1 else None
     sizes = (num_rows, num_heads, cache.num_heads, dims, _row_bytes(cache), window)
-    cuts = (tile, num_groups, num_runs, max_chunks)
     args = (
         *(q, out, partials, cache.k, cache.v, cache.k_scale, cache.v_scale),
-        *(np.int32(size) for size in sizes),
+        *map(np.int32, sizes),
         np.float32(scale),
-        *(np.int32(cut) for cut in cuts),
+        *map(np.int32, (tile, num_groups, num_runs, max_chunks)),
         *step_arguments(step, cache),
     )
     shared_bytes = SLOT_BYTES + tile * _query_bytes(cache)
-    grid = (num_tiles, cache.num_heads, num_groups * num_runs)
-    device.launch("attention", f"attention_{cache.kv_type}", grid, 32 * WARPS, args, shared_bytes)
-    if partials is None:
-        return
+    grid = (*grid[:2], num_groups * num_runs)
+    entry = f"attention_{cache.kv_type}"
+    device.launch("attention", entry, grid, 32 * WARPS, args, shared_bytes)
+    if partials is not None:
+        _merge(device, partials, out, step, (num_rows, num_heads, dims, window, max_chunks))
+
+
+def _merge(
+    device: Device, partials: Array, out: Array, step: StepInputs, sizes: tuple[int, ...]
+) -> None:
+    num_rows, num_heads, dims, *_ = sizes
     entry = f"attention_merge_{'x4' if dims % 4 == 0 else 'x1'}"
-    more = (num_rows, num_heads, dims, window, max_chunks)
-    merge_args = (partials, out, step.positions, *(np.int32(size) for size in more))
-    merge_grid = (-(-num_rows * num_heads // WARPS), -(-dims // 128))
-    device.launch("attention", entry, merge_grid, 32 * WARPS, merge_args)
+    grid = (-(-num_rows * num_heads // WARPS), -(-dims // 128))
+    args = (partials, out, step.positions, *map(np.int32, sizes))
+    device.launch("attention", entry, grid, 32 * WARPS, args)
 
 
 def scratch_floats(num_rows: int, width: int, cache: KernelKVLayer, step: StepInputs) -> int:

@@ -62,7 +62,9 @@ def emulated_text(file: str, folder: Path, defines: Sequence[str] = ()) -> str:
             f"{file}.cu: {text.count('__global__ void')} kernels, {len(entries)} of them as "
             '`extern "C" __global__ void __launch_bounds__(N) name(`; write all so'
         )
-    return text + "".join(f"SPECRT_ENTRY({name}, ({bound}))\n" for bound, name in entries)
+    return text + "".join(
+        f"SPECRT_ENTRY({name}, ({bounds.split(',')[0]}))\n" for bounds, name in entries
+    )
 
 
 def _compiler() -> str:
