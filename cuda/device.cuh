@@ -12,6 +12,23 @@ template <class T> __device__ __forceinline__ T load(const T *p) { return *p; }
 /* The same way back. */
 template <class T> __device__ __forceinline__ void store(T *p, T value) { *p = value; }
 
+/* The float that a half's bits stand for: exact, subnormal halves too; NaN for NaN. */
+__device__ __forceinline__ float half_bits_to_float(unsigned short bits)
+{
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
+}
+
+/* The way back, to nearest even: subnormal halves are kept, infinity from 65520 on, 0x7fff for
+ * NaN. */
+__device__ __forceinline__ unsigned short float_to_half_bits(float x)
+{
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+}
+
 /* The dynamic shared block, aligned to 16 bytes: a kernel has no other shared memory. */
 template <class T> __device__ __forceinline__ T *shared_block()
 {

@@ -60,6 +60,14 @@ class AttentionCase:
     rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class AcceptCase:
+    """Windows of equal length."""
+
+    windows: int
+    rows: int
+
+
 ROWS: Final = (1, 4, 9, 17)
 TYPES: Final = (
     "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL",
@@ -79,6 +87,8 @@ EMBED: Final = tuple(EmbedCase(kind, 49_152, 768, 9) for kind in ("Q8_0", "Q4_K"
 RMS_NORM: Final = tuple(RowsCase(width, rows) for width in (576, 4096) for rows in ROWS)
 QUANTIZE: Final = RMS_NORM
 COPY: Final = (RowsCase(576, 9), RowsCase(4096, 9))
+SELECT: Final = COPY
+ACCEPT: Final = tuple(AcceptCase(windows, rows) for windows in (1, 4) for rows in (4, 17, 65))
 GLU: Final = tuple(GluCase(kind, 1536, rows) for kind in ("silu", "gelu_tanh") for rows in ROWS)
 ATTENTION: Final = tuple(
     AttentionCase(kv_type, *heads, length, rows)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from specrt.bench import cases
-from specrt.bench.cases import AttentionCase, EmbedCase, GluCase, LinearCase, RowsCase
+from specrt.bench.cases import AcceptCase, AttentionCase, EmbedCase, GluCase, LinearCase, RowsCase
 from specrt.bench.timing import WrongResultError
 from specrt.gguf.reader import Tensor
 from specrt.gguf.types import type_by_name
@@ -167,6 +167,31 @@ def bind_glu(ops: Ops, case: GluCase) -> Call:
     )
 
 
+def bind_select(ops: Ops, case: RowsCase) -> Call:
+    """As many rows as there are, in another order."""
+    x = random_rows(ops, case.rows, case.width)
+    out = ops.buffer(x.shape, np.float32)
+    index = ops.buffer((case.rows,), np.int32)
+    ops.assign(index, np.random.default_rng(9).permutation(case.rows).astype(np.int32))
+    return recorded(ops, lambda: ops.select(x, index, out=out), 2 * x.nbytes, out)
+
+
+def bind_accept(ops: Ops, case: AcceptCase) -> Call:
+    """The last draft token of each window is wrong."""
+    num_rows = case.windows * case.rows
+    step = ops.step_inputs(num_rows, case.windows, 1, 0)
+    step.tokens[:] = np.random.default_rng(9).integers(0, 49_152, num_rows)
+    step.positions[:] = np.arange(num_rows)
+    step.row_offsets[:] = np.arange(case.windows + 1) * case.rows
+    step.publish()
+    drawn = np.roll(step.tokens, -1)
+    drawn[case.rows - 2 :: case.rows] += 1
+    ids = ops.buffer((num_rows,), np.int32)
+    ops.assign(ids, drawn)
+    out = ops.buffer((case.windows, 3), np.int32)
+    return recorded(ops, lambda: ops.accept(ids, step, out=out), 2 * ids.nbytes + out.nbytes, out)
+
+
 def bind_attention(ops: Ops, case: AttentionCase) -> Call:
     """The last rows of a sequence over all of it."""
     cache, step = _sequence(ops, case)
@@ -223,6 +248,7 @@ def _fewer_outputs(case: LinearCase) -> LinearCase:
 
 OPS: Final = MappingProxyType(
     {
+        "accept": OpBench(cases.ACCEPT, bind_accept),
         "attention": OpBench(cases.ATTENTION, bind_attention, exact=False),
         "copy": OpBench(cases.COPY, bind_copy),
         "embed": OpBench(cases.EMBED, bind_embed),
@@ -232,6 +258,7 @@ OPS: Final = MappingProxyType(
         "quantize": OpBench(cases.QUANTIZE, bind_quantize),
         "rms_norm": OpBench(cases.RMS_NORM, bind_rms_norm, exact=False),
         "rope_kv": OpBench(cases.ROPE_KV, bind_rope_kv),
+        "select": OpBench(cases.SELECT, bind_select),
     }
 )
 """By the op's name."""

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from .._ext.host_ops import Tape, Team
+from ..acts import Acts
 from ..ops import Activation, KVType, Role, Rope
 from ..reference.quant_blocks import dequantize
 from ..state.step import StepInputs
+from .accept import accept
 from .attention import attention
 from .copy import copy
 from .embed import embed
@@ -24,7 +26,8 @@ from .machine import LEVELS, available_levels, choose_level, choose_threads
 from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
-from .weights import HostActs, HostWeight
+from .select import select
+from .weights import HostWeight
 
 __all__ = ["HostOps", "available_levels"]
 
@@ -89,6 +92,14 @@ class HostOps:
         start = -memory.ctypes.data % ALIGNMENT
         return memory[start : start + num_bytes].view(dtype).reshape(shape)
 
+    def assign(self, array: Array, values: np.ndarray) -> None:
+        """Write values into a buffer, or a part of one."""
+        array[...] = values
+
+    def to_host(self, array: Array) -> np.ndarray:
+        """The array itself."""
+        return array
+
     def weight(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> HostWeight:
         """A matrix [N, K] over a GGUF tensor; bias is [N] f32."""
         return HostWeight(tensor, role, bias)
@@ -99,9 +110,9 @@ class HostOps:
         values[:] = dequantize(tensor.type.name, tensor.raw.reshape(1, -1))[0]
         return values
 
-    def acts(self, num_rows: int, width: int, weights: Sequence[HostWeight]) -> HostActs:
+    def acts(self, num_rows: int, width: int, weights: Sequence[HostWeight]) -> Acts:
         """Room for prepared rows in the forms that the weights read."""
-        return HostActs.empty(num_rows, width, weights, self.buffer)
+        return Acts.empty(num_rows, width, weights, self.buffer)
 
     def step_inputs(
         self, num_rows: int, num_seqs: int, num_pages: int, ring_pages: int
@@ -135,14 +146,14 @@ class HostOps:
         """Normalise rows."""
         self._do(rms_norm, x, weight, eps, out=out, add=add)
 
-    def quantize(self, x: Array, *, out: HostActs) -> None:
+    def quantize(self, x: Array, *, out: Acts) -> None:
         """Prepare rows for ``linear``."""
         self._do(quantize, x, out=out)
 
     def linear(
         self,
         pairs: Sequence[tuple[HostWeight, Array]],
-        acts: HostActs,
+        acts: Acts,
         *,
         add: Array | None = None,
     ) -> None:
@@ -186,7 +197,7 @@ class HostOps:
     def head(
         self,
         weight: HostWeight,
-        acts: HostActs,
+        acts: Acts,
         *,
         ids: Array,
         logits: Array | None,
@@ -195,6 +206,14 @@ class HostOps:
         """Logits and their argmax."""
         self._do(head, weight, acts, ids=ids, logits=logits, softcap=softcap)
 
+    def accept(self, ids: Array, step: StepInputs, *, out: Array) -> None:
+        """Greedy acceptance."""
+        self._do(accept, ids, step, out=out)
+
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows."""
         self._do(copy, x, out=out)
+
+    def select(self, x: Array, index: Array, *, out: Array) -> None:
+        """Choose rows."""
+        self._do(select, x, index, out=out)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ..acts import Acts
 from ..array_checks import check
 from ..errors import MismatchError
-from ..host.weights import HostActs
 from ._module import Device
 from .checks import aligned
 from .copy import copy
@@ -16,7 +16,7 @@ from .copy import copy
 THREADS = 256
 
 
-def quantize(device: Device, x: Any, *, out: HostActs) -> None:
+def quantize(device: Device, x: Any, *, out: Acts) -> None:
     """Launch ``quantize`` of x [T, K] f32; ``out``, laid out as the host's, may have more rows."""
     check("quantize: x", x, np.float32, (len(x), out.width))
     if out.num_rows < len(x):

@@ -93,6 +93,7 @@ class Decoder:
             MAX_ROWS, max_sequences, self.layout.pages, self.layout.ring_pages
         )
         self._ids = ops.buffer((MAX_ROWS,), np.int32)
+        self._outcomes = ops.buffer((max_sequences, 3), np.int32)
         self.logits_shape = (min(max_sequences * (MAX_DRAFT + 1), MAX_ROWS), dims.vocab_size)
         self._logits: Array | None = None
         self._tap_rows: dict[Tap, Array] = {}
@@ -171,7 +172,8 @@ class Decoder:
     def prepare(self, num_rows: int, *, taps: Collection[Tap] = (), logits: bool = False) -> None:
         """Record the program of a verify of so many rows, if it was not."""
         if num_rows <= MAX_ROWS:
-            self._recorded(num_rows, head=True, logits=logits, taps=frozenset(taps))
+            recorded = self._recorded(num_rows, head=True, logits=logits, taps=frozenset(taps))
+            recorded.program.prepare()
 
     def verify(
         self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False
@@ -188,8 +190,11 @@ class Decoder:
             raise ContextError(f"{num_rows} rows{kind} in one verify: expected at most {most}")
         recorded = self._recorded(num_rows, head=True, logits=logits, taps=frozenset(taps))
         offsets = self._run(recorded, windows)
-        rows = self._logits[:num_rows] if logits and self._logits is not None else None
-        return Verification(self._ids[:num_rows], offsets, rows, recorded.taps)
+        rows = None
+        if logits and self._logits is not None:
+            rows = self.ops.to_host(self._logits[:num_rows])
+        outcomes = self.ops.to_host(self._outcomes)[: len(windows)].copy()
+        return Verification(self._ids[:num_rows], offsets, outcomes, rows, recorded.taps)
 
     def rollback(self, sequence: Sequence, num_kept: int) -> Cursor:
         """The cursor after the last verify if its first ``num_kept`` rows are kept."""
@@ -275,6 +280,9 @@ class Decoder:
             window.sequence.high_water = max(window.sequence.high_water, stop_pos)
             offsets.append(end)
         step.row_offsets[: len(offsets)] = offsets
+        step.row_offsets[len(offsets) :] = offsets[-1]
+        step.publish()
+        recorded.program.prepare()
         recorded.program.run()
         return offsets
 
@@ -314,13 +322,15 @@ class Decoder:
             if FINAL_HIDDEN in rows:
                 ops.copy(h, out=rows[FINAL_HIDDEN])
             if head:
+                ids = self._ids[:num_rows]
                 ops.head(
                     trunk.output,
                     work.prepared(h),
-                    ids=self._ids[:num_rows],
+                    ids=ids,
                     logits=self._logits[:num_rows] if logits and self._logits is not None else None,
                     softcap=trunk.softcap,
                 )
+                ops.accept(ids, step, out=self._outcomes)
         return _Recorded(program, rows)
 
     def _tap_buffer(self, tap: Tap) -> Array:

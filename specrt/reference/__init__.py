@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ..acts import Acts
 from ..ops import Activation, KVType, Role, Rope
 from ..state.step import StepInputs
+from .accept import accept
 from .attention import attention
 from .copy import copy
 from .embed import embed
@@ -22,7 +24,8 @@ from .quant_blocks import dequantize
 from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
-from .weights import ReferenceActs, ReferenceWeight
+from .select import select
+from .weights import ReferenceWeight
 
 __all__ = ["Program", "ReferenceOps"]
 
@@ -34,6 +37,9 @@ class Program:
 
     def __init__(self) -> None:
         self.calls: list[Callable[[], None]] = []
+
+    def prepare(self) -> None:
+        """Nothing: calls need no more."""
 
     def run(self) -> None:
         """Make every call, in order."""
@@ -70,6 +76,14 @@ class ReferenceOps:
         """A zeroed array."""
         return np.zeros(shape, dtype)
 
+    def assign(self, array: Array, values: np.ndarray) -> None:
+        """Write values into a buffer, or a part of one."""
+        array[...] = values
+
+    def to_host(self, array: Array) -> np.ndarray:
+        """The array itself."""
+        return array
+
     def weight(
         self, tensor: Any, role: Role = "int8", bias: Array | None = None
     ) -> ReferenceWeight:
@@ -82,9 +96,9 @@ class ReferenceOps:
         values[:] = dequantize(tensor.type.name, tensor.raw.reshape(1, -1))[0]
         return values
 
-    def acts(self, num_rows: int, width: int, weights: Sequence[ReferenceWeight]) -> ReferenceActs:
+    def acts(self, num_rows: int, width: int, weights: Sequence[ReferenceWeight]) -> Acts:
         """Room for prepared rows in the forms that the weights read."""
-        return ReferenceActs.empty(num_rows, width, weights)
+        return Acts.empty(num_rows, width, weights)
 
     def step_inputs(
         self, num_rows: int, num_seqs: int, num_pages: int, ring_pages: int
@@ -120,14 +134,14 @@ class ReferenceOps:
         """Normalise rows: see ``rms_norm``."""
         self._do(rms_norm, x, weight, eps, out=out, add=add)
 
-    def quantize(self, x: Array, *, out: ReferenceActs) -> None:
+    def quantize(self, x: Array, *, out: Acts) -> None:
         """Prepare rows for ``linear``: see ``quantize``."""
         self._do(quantize, x, out=out)
 
     def linear(
         self,
         pairs: Sequence[tuple[ReferenceWeight, Array]],
-        acts: ReferenceActs,
+        acts: Acts,
         *,
         add: Array | None = None,
     ) -> None:
@@ -171,7 +185,7 @@ class ReferenceOps:
     def head(
         self,
         weight: ReferenceWeight,
-        acts: ReferenceActs,
+        acts: Acts,
         *,
         ids: Array,
         logits: Array | None,
@@ -180,6 +194,14 @@ class ReferenceOps:
         """Logits and their argmax: see ``head``."""
         self._do(head, weight, acts, ids=ids, logits=logits, softcap=softcap)
 
+    def accept(self, ids: Array, step: StepInputs, *, out: Array) -> None:
+        """Greedy acceptance: see ``accept``."""
+        self._do(accept, ids, step, out=out)
+
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows: see ``copy``."""
         self._do(copy, x, out=out)
+
+    def select(self, x: Array, index: Array, *, out: Array) -> None:
+        """Choose rows: see ``select``."""
+        self._do(select, x, index, out=out)

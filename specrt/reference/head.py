@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from ..acts import Acts
 from .linear import product
-from .weights import ReferenceActs, ReferenceWeight
+from .weights import ReferenceWeight
 
 Array = Any
 
 
 def head(
     weight: ReferenceWeight,
-    acts: ReferenceActs,
+    acts: Acts,
     *,
     ids: Array,
     logits: Array | None,

@@ -8,10 +8,11 @@ import numpy as np
 from quant_data import Tensor
 
 from specrt._ext.host_ops import Tape
+from specrt.acts import Acts
 from specrt.host.quantize import quantize as host_quantize
-from specrt.host.weights import HostActs, HostWeight
+from specrt.host.weights import HostWeight
 from specrt.reference.quantize import quantize
-from specrt.reference.weights import ReferenceActs, ReferenceWeight
+from specrt.reference.weights import ReferenceWeight
 
 
 def hostile_rows(num_rows: int, width: int, seed: int = 0) -> np.ndarray:
@@ -42,8 +43,8 @@ def both_weights(tensor: Tensor, role="int8", bias=None):
 
 def both_acts(level: int, x: np.ndarray, weights):
     """x prepared by the reference and by the host."""
-    reference = ReferenceActs.empty(*x.shape, [w.reference for w in weights])
-    host = HostActs.empty(*x.shape, [w.host for w in weights])
+    reference = Acts.empty(*x.shape, [w.reference for w in weights])
+    host = Acts.empty(*x.shape, [w.host for w in weights])
     quantize(x, out=reference)
     tape = Tape(level)
     host_quantize(tape, x, out=host)

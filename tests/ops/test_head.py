@@ -7,9 +7,10 @@ from quant_data import Tensor, TypeOf, random_tensor
 from rows import assert_same_bits, both_acts, both_weights, hostile_rows, nans
 
 from specrt._ext.host_ops import Tape
+from specrt.acts import Acts
 from specrt.errors import MismatchError
 from specrt.host.head import head as host_head
-from specrt.host.weights import HostActs, HostWeight
+from specrt.host.weights import HostWeight
 from specrt.reference.head import head
 from specrt.reference.linear import linear
 
@@ -93,7 +94,7 @@ def test_ties_go_to_the_lowest_id_and_nan_never_wins(level):
 
 def test_wrong_arguments_are_refused():
     weight = HostWeight(random_tensor("Q8_0", 20, 64))
-    acts = HostActs.empty(2, 64, [weight])
+    acts = Acts.empty(2, 64, [weight])
     with pytest.raises(MismatchError, match="ids"):
         host_head(Tape(0), weight, acts, ids=np.zeros(2), logits=None, softcap=0.0)
     with pytest.raises(MismatchError, match="logits"):

@@ -7,14 +7,15 @@ from quant_data import FLOAT_BYTES, random_tensor
 from rows import assert_same_bits, both_acts, both_weights, hostile_rows, nans
 
 from specrt._ext.host_ops import Tape
+from specrt.acts import Acts
 from specrt.errors import MismatchError
 from specrt.host.linear import linear as host_linear
-from specrt.host.weights import HostActs, HostWeight
+from specrt.host.weights import HostWeight
 from specrt.reference.fma import fma32
 from specrt.reference.linear import linear
 from specrt.reference.quant_blocks import QUANT_TYPES
 from specrt.reference.quantize import quantize
-from specrt.reference.weights import ReferenceActs, ReferenceWeight
+from specrt.reference.weights import ReferenceWeight
 
 NUM_ROWS = (1, 2, 3, 17, 65)
 each_level = pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
@@ -74,8 +75,8 @@ def test_float_types(level, type_name):
 def test_a_row_alone_equals_itself_among_others(level, type_name):
     weight = HostWeight(random_tensor(type_name, 37, columns(type_name)), "int8")
     x = hostile_rows(65, weight.shape[1])
-    acts = HostActs.empty(65, weight.shape[1], [weight])
-    reference = ReferenceActs.empty(65, weight.shape[1], [weight])
+    acts = Acts.empty(65, weight.shape[1], [weight])
+    reference = Acts.empty(65, weight.shape[1], [weight])
     quantize(x, out=reference)
     for name in ("q", "d", "sums"):
         if acts.first is not None:
@@ -85,7 +86,7 @@ def test_a_row_alone_equals_itself_among_others(level, type_name):
     together, alone = nans(65, 37), nans(1, 37)
     run_host(level, [(weight, together)], acts)
     for row in (0, 1, 2, 16, 64):
-        single = HostActs(
+        single = Acts(
             1,
             acts.width,
             None if acts.x is None else acts.x[row : row + 1],
@@ -159,7 +160,7 @@ def test_float_products_are_cut_into_segments_of_whole_weight_blocks(type_name, 
 def test_reference_is_the_matrix_product(type_name, role):
     weight = ReferenceWeight(random_tensor(type_name, 40, 1280), role)
     x = np.random.default_rng(0).standard_normal((4, 1280), dtype=np.float32)
-    acts = ReferenceActs.empty(4, 1280, [weight])
+    acts = Acts.empty(4, 1280, [weight])
     quantize(x, out=acts)
     out = nans(4, 40)
     linear([(weight, out)], acts)
@@ -179,7 +180,7 @@ def test_tiny_mxfp4_scales_count_as_zero():
 
 def test_wrong_arguments_are_refused():
     weight = HostWeight(random_tensor("Q8_0", 20, 352))
-    acts = HostActs.empty(2, 352, [weight])
+    acts = Acts.empty(2, 352, [weight])
     with pytest.raises(MismatchError, match="expected contiguous"):
         host_linear(Tape(0), [(weight, nans(2, 21))], acts)
     with pytest.raises(MismatchError, match="strided"):

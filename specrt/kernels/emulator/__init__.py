@@ -6,8 +6,11 @@ It is for correctness only. ``machine.h`` says what it holds a kernel to and wha
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,8 @@ import numpy as np
 
 from ...errors import SpecrtError
 from .._module import kernel_folder
+from ..program import Launch as RecordedLaunch
+from ..program import PlainProgram
 from .build import load_library
 
 __all__ = ["Emulator", "KernelError"]
@@ -25,6 +30,9 @@ MAX_SHARED = 48 << 10
 """Bytes of shared memory that every architecture gives without being asked for more."""
 
 ARCHITECTURE_SHARED = "sm_75 has 64 KB, sm_86, 89 and 120 100, sm_80 164, sm_90 and 100 228"
+
+ALIGNMENT = 256
+"""Bytes, of every array, as CUDA's allocator gives it."""
 
 CODES = {np.int32: "i", np.uint32: "u", np.int64: "l", np.uint64: "k", np.float32: "f"}
 """How launch.h writes the type of a scalar."""
@@ -51,6 +59,8 @@ class Emulator:
             with; it ends the process, or writes to stderr, where it finds a race.
     """
 
+    name = "emulator"
+
     def __init__(
         self,
         seed: int = 0,
@@ -62,7 +72,7 @@ class Emulator:
         self._flush = flush
         self._folder = folder or kernel_folder()
         self._sanitize = sanitize
-        self._entries: dict[tuple[str, str], Callable[..., int]] = {}
+        self._entries: dict[tuple[str, str, tuple[str, ...]], Callable[..., int]] = {}
         self._message = ctypes.create_string_buffer(MESSAGE_BYTES)
 
     def launch(
@@ -73,22 +83,56 @@ class Emulator:
         block: int,
         args: Sequence[Any],
         shared_bytes: int = 0,
+        defines: tuple[str, ...] = (),
     ) -> None:
         """Run an entry of ``cuda/<file>.cu``: see ``specrt.kernels._module.Device``."""
         x, y, z = _checked_sizes(entry, grid, block, shared_bytes)
         codes, values, arrays = _packed(entry, args)
         seed, num_arrays = self._seed, len(arrays) // ARRAY.size
         sizes = LAUNCH.pack(x, y, z, block, 1, 1, shared_bytes, seed, self._flush, num_arrays)
-        start = self._entries.get((file, entry)) or self._entry(file, entry)
+        start = self._entries.get((file, entry, defines)) or self._entry(file, entry, defines)
         if start(sizes, codes, values, arrays, self._message):
             raise KernelError(self._message.value.decode())
 
-    def _entry(self, file: str, entry: str) -> Callable[..., int]:
-        library = load_library(file, self._folder, self._sanitize)
+    def _entry(self, file: str, entry: str, defines: tuple[str, ...]) -> Callable[..., int]:
+        library = load_library(file, self._folder, defines, sanitize=self._sanitize)
         start = getattr(library, f"emulate_{entry}")
         start.argtypes = [ctypes.c_char_p] * 5
-        self._entries[file, entry] = start
+        self._entries[file, entry, defines] = start
         return start
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+        """A new array of zeros, at a multiple of 256 bytes."""
+        num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+        memory = np.zeros(num_bytes + ALIGNMENT, np.uint8)
+        start = -memory.ctypes.data % ALIGNMENT
+        return memory[start : start + num_bytes].view(dtype).reshape(shape)
+
+    def to_device(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """A copy."""
+        array = self.zeros(values.shape, values.dtype)
+        array[...] = values
+        return array
+
+    def assign(self, array: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
+        """Write values into an array, or a part of one."""
+        array[...] = values
+
+    def to_host(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """A copy."""
+        return array.copy()
+
+    def ordered(self) -> AbstractContextManager[None]:
+        """Everything happens at once here."""
+        return nullcontext()
+
+    def sender(self, array: np.ndarray[Any, Any]) -> Callable[[np.ndarray[Any, Any]], None]:
+        """What copies values into the array."""
+        return partial(np.copyto, array)
+
+    def program(self, launches: Sequence[RecordedLaunch]) -> PlainProgram:
+        """What makes these launches, again and again."""
+        return PlainProgram(self, launches)
 
 
 def _checked_sizes(

@@ -38,8 +38,10 @@ def cache_folder() -> Path:
     return Path(base).expanduser() / "specrt" / "emulator"
 
 
-def load_library(file: str, folder: Path, sanitize: bool = False) -> ctypes.PyDLL:
-    """The library of ``<folder>/<file>.cu``, compiled if it is not in the cache.
+def load_library(
+    file: str, folder: Path, defines: Sequence[str] = (), sanitize: bool = False
+) -> ctypes.PyDLL:
+    """The library of ``<folder>/<file>.cu`` with macros, compiled if it is not in the cache.
 
     Args:
         sanitize: with the thread sanitiser, whose library is then in the process already.
@@ -48,7 +50,7 @@ def load_library(file: str, folder: Path, sanitize: bool = False) -> ctypes.PyDL
         UnsupportedError: this CPU is not emulated on, there is no C++ compiler, or it refuses the
             text.
     """
-    text = emulated_text(file, folder)
+    text = emulated_text(file, folder, defines)
     compiler = _compiler()
     flags = (*FLAGS, *SANITIZE) if sanitize else FLAGS
     key = "\0".join((text, *flags, _version(compiler)))
@@ -59,9 +61,9 @@ def load_library(file: str, folder: Path, sanitize: bool = False) -> ctypes.PyDL
     return ctypes.PyDLL(str(path))  # keeps the GIL: a library has one machine
 
 
-def emulated_text(file: str, folder: Path) -> str:
+def emulated_text(file: str, folder: Path, defines: Sequence[str] = ()) -> str:
     """A kernel's text over the emulator's ``device.cuh``, and what starts its entries."""
-    text = expand(f"{file}.cu", (Path(__file__).parent, folder))
+    text = expand(f"{file}.cu", (Path(__file__).parent, folder), defines)
     entries = ENTRY.findall(text)
     if len(entries) != text.count("__global__ void"):
         raise UnsupportedError(

@@ -53,6 +53,31 @@ template <class To, class From> inline To with_bits_of(From from)
 inline int __float_as_int(float a) { return with_bits_of<int>(a); }
 inline float __int_as_float(int a) { return with_bits_of<float>(a); }
 
+/* In integers, so that no subnormal half is flushed: cuda/device.cuh says what they do. */
+inline float half_bits_to_float(unsigned short bits)
+{
+    const int sign = (bits & 0x8000) << 16, rest = bits & 0x7fff;
+    if (rest > 0x7c00)
+        return __int_as_float(0x7fffffff);
+    if (rest >= 0x400)
+        return __int_as_float(sign | ((rest << 13) + (rest == 0x7c00 ? 224 << 23 : 112 << 23)));
+    const float x = static_cast<float>(rest) * 0x1p-24f;
+    return __int_as_float(sign | __float_as_int(x));
+}
+inline unsigned short float_to_half_bits(float x)
+{
+    const int sign = __float_as_int(x) >> 16 & 0x8000, rest = __float_as_int(x) & 0x7fffffff;
+    if (rest > 0x7f800000)
+        return 0x7fff;
+    if (rest >= 0x477ff000) /* 65520 */
+        return static_cast<unsigned short>(sign | 0x7c00);
+    if (rest < 0x38800000) /* 2^-14: the last places of 0.5 + |x| are those of a subnormal half */
+        return static_cast<unsigned short>(
+            sign | (__float_as_int(__int_as_float(rest) + 0.5f) - __float_as_int(0.5f)));
+    const int rounded = rest + 0xfff + (rest >> 13 & 1) - (112 << 23);
+    return static_cast<unsigned short>(sign | rounded >> 13);
+}
+
 inline int __dp4a(int a, int b, int c)
 {
     unsigned sum = static_cast<unsigned>(c); /* wraps as the device does */

@@ -31,6 +31,25 @@ def test_conversions_round_to_even_and_saturate():
     assert out[:8].tolist() == [0, 2, -2, 0, most, -most - 1, most, -most - 1]
 
 
+@pytest.mark.parametrize("flush", [False, True])
+def test_halves_are_those_of_numpy_whether_subnormals_are_zeros_or_not(flush):
+    bits = np.resize(np.arange(2**16, dtype=np.uint16), 683 * THREADS)
+    exact = bits.view(np.float16).astype(np.float32)
+    halfway = exact.view(np.int32) + np.resize(
+        np.array([0xFFF, 0x1000, 0x1001], np.int32), len(bits)
+    )
+    subnormal = exact + np.float32(2.0**-25)
+    x = np.where(np.abs(exact) < 2.0**-14, subnormal, halfway.view(np.float32))
+    rounded, out = np.zeros(len(x), np.uint16), np.zeros(len(x), np.float32)
+    launch("halves", x, rounded, bits, out, grid=683, flush=flush)
+    nan = np.isnan(exact)
+    assert (np.isnan(out) == nan).all() and (out.view(np.int32) == exact.view(np.int32))[~nan].all()
+    nan = np.isnan(x)
+    with np.errstate(over="ignore"):
+        expected = x.astype(np.float16).view(np.uint16)
+    assert nan.any() and (rounded[nan] == 0x7FFF).all() and (rounded == expected)[~nan].all()
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="sets MXCSR")
 def test_the_callers_float_environment_is_neither_used_nor_lost():
     libm = ctypes.CDLL(None)
@@ -152,6 +171,15 @@ def test_what_the_emulator_does_not_know_is_refused(tmp_path, text):
     (tmp_path / "unknown.cu").write_text('#include "device.cuh"\n' + text + "\n")
     with pytest.raises(UnsupportedError, match=r"unknown\.cu"):
         load_library("unknown", tmp_path)
+
+
+def test_macros_are_part_of_the_text(tmp_path):
+    source = '#include "device.cuh"\n' + ENTRY + "{ store(out, VALUE); }\n"
+    (tmp_path / "k.cu").write_text(source)
+    device, out = Emulator(0, tmp_path), np.zeros(1, np.float32)
+    for value in (3, 5, 3):
+        device.launch("k", "entry", (1,), 32, (out,), defines=(f"VALUE {value}.0f",))
+        assert out[0] == value
 
 
 def test_a_library_is_compiled_once_per_text(tmp_path, monkeypatch):

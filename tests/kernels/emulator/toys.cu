@@ -33,6 +33,15 @@ unchecked_without_barrier(const int *x, int *out)
     out[threadIdx.x] = shared[THREADS - 1 - threadIdx.x];
 }
 
+/* A float to a half, and a half to a float. */
+extern "C" __global__ void __launch_bounds__(THREADS)
+halves(const float *x, unsigned short *rounded, const unsigned short *bits, float *out)
+{
+    const unsigned i = blockIdx.x * THREADS + threadIdx.x;
+    store(rounded + i, float_to_half_bits(load(x + i)));
+    store(out + i, half_bits_to_float(load(bits + i)));
+}
+
 /* A buffer is written again while others may still read it. */
 extern "C" __global__ void __launch_bounds__(THREADS)
 reuse_without_barrier(const int *x, int *out)
