@@ -52,8 +52,8 @@ def test_rows_are_the_same_among_any_others(name):
     """Windows of T rows across the end of a page, behind prefills in different chunks."""
     ids, target, expected = tokens(name)[:COUNT], emulated(name).target, one_by_one(name)
     start = COUNT - 69
-    sizes = NUM_ROWS if name in ("gemma3", "llama-quant") else (2, 3, 8, 9, 17, 33)
-    for chunk, sizes in ((start, sizes), (7, (4, 65)), (33, (69,))):
+    counts = NUM_ROWS if name in ("gemma3", "llama-quant") else (2, 3, 8, 9, 17, 33)
+    for chunk, sizes in ((start, counts), (7, (4, 65)), (33, (69,))):
         sequence = target.open_sequence()
         for first in range(0, start, chunk):
             for _ in target.prefill(sequence, ids[first : min(first + chunk, start)]):
