@@ -89,6 +89,23 @@ __device__ __forceinline__ void mma_s8(int (&c)[4], const int (&a)[4], const int
 #endif
 }
 
+/* The same of 16 columns of a: a[0], a[1] and b as a[0], a[1] and b[0] above. */
+__device__ __forceinline__ void mma_s8(int (&c)[4], const int (&a)[2], int b)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 "
+                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b));
+#else
+    for (int i = 0; i < 2; i++)
+        asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 "
+                     "{%0, %1}, {%2}, {%3}, {%0, %1};"
+                     : "+r"(c[2 * i]), "+r"(c[2 * i + 1])
+                     : "r"(a[i]), "r"(b));
+#endif
+}
+
 /* Four 8 x 8 matrices of 16 bits from shared memory: lane i names row i % 8 of matrix i / 8, 16
  * bytes; to[m] holds bytes 4 t .. 4 t + 3 of row g of matrix m, with g and t as above. */
 __device__ __forceinline__ void load_matrices(int (&to)[4], const void *row)

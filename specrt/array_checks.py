@@ -60,6 +60,18 @@ def _check_rows(name: str, array: Any) -> None:
         )
 
 
+def check_top_k(logits: Any, ids: Any, values: Any) -> None:
+    """Raise ``MismatchError`` unless [T, V] f32 has k <= min(V, 64) ids int32 and values f32."""
+    check("top_k: logits", logits, np.float32, (len(logits), logits.shape[-1]))
+    check("top_k: ids", ids, np.int32, (len(logits), ids.shape[-1]))
+    check("top_k: values", values, np.float32, ids.shape)
+    if not 0 < ids.shape[1] <= min(64, logits.shape[1]):
+        raise MismatchError(
+            f"top_k: {ids.shape[1]} of {logits.shape[1]} logits; expected 1 to 64, and no more "
+            "than there are"
+        )
+
+
 def check_rms_norm(x: Any, weight: Any | None, out: Any, add: Any | None) -> None:
     """Raise ``MismatchError`` unless x, out and add are [T, D] f32, and weight is [D] f32."""
     check("rms_norm: x", x, np.float32, (len(x), x.shape[-1]))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
+from emulated import placed
 from quant_data import Tensor
 
 from specrt._ext.host_ops import Tape
 from specrt.acts import Acts
 from specrt.host.quantize import quantize as host_quantize
 from specrt.host.weights import HostWeight
+from specrt.kernels.weights import KernelWeight
 from specrt.reference.quantize import quantize
 from specrt.reference.weights import ReferenceWeight
 
@@ -50,6 +53,34 @@ def both_acts(level: int, x: np.ndarray, weights):
     host_quantize(tape, x, out=host)
     tape.run()
     return SimpleNamespace(reference=reference, host=host)
+
+
+def device_buffer(shape, dtype) -> np.ndarray:
+    """Garbage, placed as device arrays are."""
+    return (
+        placed(np.full(math.prod(shape) * np.dtype(dtype).itemsize, 0x77, np.uint8))
+        .view(dtype)
+        .reshape(shape)
+    )
+
+
+def kernel_weight(tensor: Tensor, role="int8", bias=None) -> KernelWeight:
+    """The same weight as tiles."""
+    return KernelWeight(tensor, role, bias, placed)
+
+
+def kernel_acts(reference: Acts, weights) -> Acts:
+    """Rows that the reference prepared, as device arrays; behind them a row of garbage."""
+    num_rows, width = reference.num_rows, reference.width
+    acts = Acts.empty(num_rows + 1, width, weights, device_buffer)
+    if acts.x is not None:
+        acts.x[:num_rows] = reference.x
+    for name in ("first", "second"):
+        if getattr(acts, name) is not None:
+            for field in ("q", "d", "sums"):
+                rows = getattr(getattr(acts, name), field)
+                rows[:num_rows] = getattr(getattr(reference, name), field)
+    return acts.rows(num_rows)
 
 
 def nans(*shape: int) -> np.ndarray:

@@ -86,6 +86,18 @@ inline int __dp4a(int a, int b, int c)
     return static_cast<int>(sum);
 }
 
+inline int __popc(unsigned a) { return __builtin_popcount(a); }
+
+/* Bytes of y and x (x is lower) that the nibbles of a selector name. */
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
+{
+    const uint64_t both = x | static_cast<uint64_t>(y) << 32;
+    unsigned taken = 0;
+    for (int i = 0; i < 4; i++)
+        taken |= static_cast<unsigned>(both >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+    return taken;
+}
+
 /* Barriers and warps. */
 inline void __syncthreads(AT) { emulator::block_barrier(HERE); }
 inline void __syncwarp(unsigned mask = 0xffffffff, AT)
@@ -134,9 +146,11 @@ template <class T, class Change> T atomically(T *p, Change change, emulator::Pla
 {
     static_assert(std::is_integral<T>::value && (sizeof(T) == 4 || sizeof(T) == 8),
                   "atomics are of 32 or 64-bit integers");
-    emulator::check_bounds(p, sizeof(T), alignof(T), at);
-    const T old = *p;
-    *p = change(old);
+    emulator::check_bounds(p, sizeof(T), alignof(T), at, true);
+    T old = __atomic_load_n(p, __ATOMIC_RELAXED); /* the sanitiser knows these */
+    while (!__atomic_compare_exchange_n(p, &old, change(old), false, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED))
+        ;
     return old;
 }
 template <class T> T atomicAdd(T *p, T value, AT)
@@ -198,6 +212,7 @@ template <int num_pending> void cp_async_wait(AT) { emulator::wait_copies(num_pe
  * until all have: the layout is the table of the PTX ISA, as cuda/device.cuh says it. */
 inline void mma_s8(int (&c)[4], const int (&a)[4], const int (&b)[2], AT)
 {
+    const emulator::Unwatched unwatched;
     emulator::Fibre &me = *emulator::machine.current;
     memcpy(me.fragments.a, a, sizeof a);
     memcpy(me.fragments.b, b, sizeof b);
@@ -211,6 +226,12 @@ inline void mma_s8(int (&c)[4], const int (&a)[4], const int (&b)[2], AT)
             c[i] = __dp4a(row[2 + i / 2], column[1], __dp4a(row[i / 2], column[0], c[i]));
         }
     emulator::warp_operation(0xffffffff, 0, emulator::VOTE, HERE);
+}
+
+/* Of half as many columns: the other half is zeros. */
+inline void mma_s8(int (&c)[4], const int (&a)[2], int b, AT)
+{
+    mma_s8(c, {a[0], a[1], 0, 0}, {b, 0}, file, line);
 }
 
 inline void load_matrices(int (&to)[4], const void *row, AT)
