@@ -102,7 +102,7 @@ class Counting:
     def assign(self, array: Array, values: np.ndarray) -> None:
         """Nothing is held."""
 
-    def weight(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> HostWeight:
+    def weight(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> Any:
         """A weight as far as it is not computed with."""
         return HostWeight(tensor, role, bias)
 

@@ -8,20 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from ..ops import Activation, KVType, Program, Rope
+from ..acts import Acts
+from ..ops import Activation, KVType, Program, Role, Rope
 from ..reference.quant_blocks import dequantize
 from ._module import ComputeDevice, Device
 from .accept import accept
 from .attention import attention, most_floats, scratch_floats
 from .copy import copy
+from .embed import embed
 from .glu import glu
+from .head import head
 from .kv import KernelKVLayer, kv_read, kv_write
+from .linear import linear
 from .program import Recorder
 from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
 from .select import select
 from .step import KernelStep
+from .weights import KernelWeight
 
 __all__ = ["KernelOps"]
 
@@ -75,6 +80,14 @@ class KernelOps:
         self.assign(values, dequantize(tensor.type.name, tensor.raw.reshape(1, -1))[0])
         return values
 
+    def weight(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> KernelWeight:
+        """A matrix [N, K] of a GGUF tensor; bias is [N] f32."""
+        return KernelWeight(tensor, role, bias, self._device.to_device)
+
+    def acts(self, num_rows: int, width: int, weights: Sequence[KernelWeight]) -> Acts:
+        """Room for prepared rows in the forms that the weights read."""
+        return Acts.empty(num_rows, width, weights, self.buffer)
+
     def step_inputs(
         self, num_rows: int, num_seqs: int, num_pages: int, ring_pages: int
     ) -> KernelStep:
@@ -121,8 +134,18 @@ class KernelOps:
         eps: float = 0.0,
     ) -> None:
         """Head norms, rotary and storing."""
-        norms = {"q_norm": q_norm, "k_norm": k_norm, "eps": eps}
-        rope_kv(self._to, q, k, v, cache, step.on_device, rope=rope, **norms)
+        rope_kv(
+            self._to,
+            q,
+            k,
+            v,
+            cache,
+            step.on_device,
+            rope=rope,
+            q_norm=q_norm,
+            k_norm=k_norm,
+            eps=eps,
+        )
 
     def attention(
         self,
@@ -161,6 +184,32 @@ class KernelOps:
     ) -> None:
         """Normalise rows."""
         rms_norm(self._to, x, weight, eps, out=out, add=add)
+
+    def embed(self, weight: KernelWeight, step: KernelStep, *, scale: float, out: Array) -> None:
+        """Rows of the tokens."""
+        embed(self._to, weight, step.on_device.tokens, scale=scale, out=out)
+
+    def linear(
+        self,
+        pairs: Sequence[tuple[KernelWeight, Array]],
+        acts: Acts,
+        *,
+        add: Array | None = None,
+    ) -> None:
+        """Matrices times rows."""
+        linear(self._to, pairs, acts, add=add)
+
+    def head(
+        self,
+        weight: KernelWeight,
+        acts: Acts,
+        *,
+        ids: Array,
+        logits: Array | None,
+        softcap: float,
+    ) -> None:
+        """Logits and their argmax."""
+        head(self._to, weight, acts, ids=ids, logits=logits, softcap=softcap)
 
     def quantize(self, x: Array, *, out: Any) -> None:
         """Prepare rows for ``linear``."""
