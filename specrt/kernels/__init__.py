@@ -77,18 +77,33 @@ class KernelOps:
         return KernelStep(num_rows, num_seqs, num_pages, ring_pages, self._device)
 
     def rms_norm(
-        self, x: Array, weight: Array | None, eps: float, *, out: Array, add: Array | None = None
+        self,
+        x: Array,
+        weight: Array | None,
+        eps: float,
+        *,
+        out: Array | None,
+        add: Array | None = None,
+        acts: Any | None = None,
     ) -> None:
         """Normalise rows."""
-        rms_norm(self._to, x, weight, eps, out=out, add=add)
+        rms_norm(self._to, x, weight, eps, out=out, add=add, acts=acts)
 
     def quantize(self, x: Array, *, out: Any) -> None:
         """Prepare rows for ``linear``."""
         quantize(self._to, x, out=out)
 
-    def glu(self, gate: Array, up: Array, *, activation: Activation, out: Array) -> None:
+    def glu(
+        self,
+        gate: Array,
+        up: Array,
+        *,
+        activation: Activation,
+        out: Array | None,
+        acts: Any | None = None,
+    ) -> None:
         """Gate rows."""
-        glu(self._to, gate, up, activation=activation, out=out)
+        glu(self._to, gate, up, activation=activation, out=out, acts=acts)
 
     def accept(self, ids: Array, step: KernelStep, *, out: Array) -> None:
         """Greedy acceptance."""
