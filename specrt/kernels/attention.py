@@ -20,12 +20,14 @@ Array = Any
 WARPS = 4
 SLOT_BYTES = 3 * PAGE * (128 + 16) + 3 * 4 * 2 * PAGE
 MAX_SHARED = 48 << 10
+MOST_SPANS = 129
+"""A row sees 128 spans of chunks at most, or one more where the first is cut."""
 SPLIT_ROWS = 16
-"""Prefill has rows enough to fill a device, and the results of its single chunks fit nowhere."""
+"""Prefill has rows enough to fill a device, and the results of its single spans fit nowhere."""
 SPLIT_BLOCKS = 1024
 """Few rows are cut along the keys into about so many blocks."""
-SPLIT_FLOATS = 16 << 20
-"""At most so many are kept of single chunks."""
+SPLIT_FLOATS = 32 << 20
+"""At most so many are kept of single spans."""
 
 
 def attention(
@@ -53,21 +55,21 @@ def attention(
     dims, num_rows = cache.head_dim, len(q)
     num_heads, tile = q.shape[1] // dims, _tile(cache)
     per_head = num_heads // cache.num_heads
-    max_chunks = _max_chunks(step, window)
+    max_spans = _max_spans(step, window)
     num_runs = min(len(step.row_offsets) - 1, -(-tile // per_head), num_rows)
     grid = (-(-num_rows * per_head // tile), cache.num_heads, num_runs)
     partials, num_groups = None, 1
-    size = _partial_floats(num_rows, num_heads, dims, max_chunks)
+    size = _partial_floats(num_rows, num_heads, dims, max_spans)
     if scratch is not None and size:
         check("attention: scratch", scratch, np.float32, (max(size, scratch.size),))
-        num_groups = max(1, min(SPLIT_BLOCKS // math.prod(grid), max_chunks))
+        num_groups = max(1, min(SPLIT_BLOCKS // math.prod(grid), max_spans))
         partials = scratch if num_groups > 1 else None
     sizes = (num_rows, num_heads, cache.num_heads, dims, _row_bytes(cache), window)
     args = (
         *(q, out, partials, cache.k, cache.v, cache.k_scale, cache.v_scale),
         *map(np.int32, sizes),
         np.float32(scale),
-        *map(np.int32, (tile, num_groups, num_runs, max_chunks)),
+        *map(np.int32, (tile, num_groups, num_runs, max_spans)),
         *step_arguments(step, cache),
     )
     shared_bytes = SLOT_BYTES + tile * _query_bytes(cache)
@@ -75,7 +77,7 @@ def attention(
     entry = f"attention_{cache.kv_type}"
     device.launch("attention", entry, grid, 32 * WARPS, args, shared_bytes)
     if partials is not None:
-        _merge(device, partials, out, step, (num_rows, num_heads, dims, window, max_chunks))
+        _merge(device, partials, out, step, (num_rows, num_heads, dims, window, max_spans))
 
 
 def _merge(
@@ -95,7 +97,7 @@ def scratch_floats(num_rows: int, width: int, cache: KernelKVLayer, step: StepIn
         width: of q, H * Dh.
     """
     dims = cache.head_dim
-    return _partial_floats(num_rows, width // dims, dims, step.page_table.shape[1])
+    return _partial_floats(num_rows, width // dims, dims, _max_spans(step, 0))
 
 
 def most_floats(width: int, cache: KernelKVLayer, step: StepInputs) -> int:
@@ -103,15 +105,15 @@ def most_floats(width: int, cache: KernelKVLayer, step: StepInputs) -> int:
     return max(scratch_floats(n, width, cache, step) for n in range(1, SPLIT_ROWS + 1))
 
 
-def _partial_floats(num_rows: int, num_heads: int, dims: int, max_chunks: int) -> int:
-    floats = num_rows * num_heads * max_chunks * (dims + 2)
+def _partial_floats(num_rows: int, num_heads: int, dims: int, max_spans: int) -> int:
+    floats = num_rows * num_heads * max_spans * (dims + 2)
     return floats if num_rows <= SPLIT_ROWS and floats <= SPLIT_FLOATS else 0
 
 
-def _max_chunks(step: StepInputs, window: int) -> int:
-    """Chunks of which a row may see something."""
+def _max_spans(step: StepInputs, window: int) -> int:
+    """Spans of which a row may see something."""
     pages = int(step.page_table.shape[1])
-    return min(pages, (window - 2) // PAGE + 2) if window else pages
+    return min(pages, (window - 2) // PAGE + 2 if window else pages, MOST_SPANS)
 
 
 def _row_bytes(cache: KernelKVLayer) -> int:

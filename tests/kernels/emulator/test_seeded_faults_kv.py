@@ -78,9 +78,9 @@ def test_the_emulator_tells(tmp_path, fault):
 
 VALUES = {
     "the last key is missed": ("attention.cu", "position + 1 - start", "position - start"),
-    "a window too wide": ("attention.cu", "position - window + 1", "position - window"),
-    "hidden keys times zero": ("attention.cu", "if (all || (", "if (true || ("),
-    "hidden keys among four that are seen": ("attention.cu", "key >= all_lo &&", "true &&"),
+    "a window too wide": ("attention.cuh", "position - window + 1", "position - window"),
+    "hidden keys times zero": ("attention.cuh", "if (all || (", "if (true || ("),
+    "hidden keys among four that are seen": ("attention.cuh", "key >= all_lo &&", "true &&"),
     "another page of the ring": (
         *("kv.cuh", "chunk % step.ring_pages", "(chunk + 1) % step.ring_pages"),
     ),
