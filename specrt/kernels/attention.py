@@ -53,8 +53,9 @@ def attention(
     if not len(q):
         return
     dims, num_rows = cache.head_dim, len(q)
-    num_heads, tile = q.shape[1] // dims, _tile(cache)
+    num_heads = q.shape[1] // dims
     per_head = num_heads // cache.num_heads
+    tile = min(_most_queries(cache), -(-num_rows * per_head // WARPS) * WARPS)
     max_spans = _max_spans(step, window)
     num_runs = min(len(step.row_offsets) - 1, -(-tile // per_head), num_rows)
     grid = (-(-num_rows * per_head // tile), cache.num_heads, num_runs)
@@ -125,8 +126,8 @@ def _query_bytes(cache: KernelKVLayer) -> int:
     return 4 * (int(cache.k.shape[-1]) + PAGE + cache.head_dim)
 
 
-def _tile(cache: KernelKVLayer) -> int:
-    """Queries of a block: four or fewer a warp."""
+def _most_queries(cache: KernelKVLayer) -> int:
+    """Of a block: four or fewer a warp."""
     for per_warp in (4, 2, 1):
         if SLOT_BYTES + WARPS * per_warp * _query_bytes(cache) <= MAX_SHARED:
             return WARPS * per_warp

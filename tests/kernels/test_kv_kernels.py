@@ -5,9 +5,8 @@ from importlib import import_module
 import numpy as np
 import pytest
 from accuracy import assert_accurate
-from emulated import SEEDS, Recorder, needs_emulator, placed
+from emulated import SEEDS, Recorder, broken, needs_emulator, placed
 from kernel_kv import KernelKVOps
-from kernels.emulator.test_seeded_faults import broken
 from kv_data import fill, garbage_layer, make_step, pages_of
 from ops.rows import assert_same_bits, nans
 

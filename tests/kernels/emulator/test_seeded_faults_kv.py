@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from emulated import needs_emulator, placed
+from emulated import broken, needs_emulator, placed
 from kernel_kv import KernelKVOps
 from kv_data import fill, garbage_layer, make_step, pages_of
 from ops.rows import assert_same_bits, nans
-from test_seeded_faults import broken
 
 from specrt.kernels.emulator import Emulator, KernelError
 from specrt.ops import Rope
