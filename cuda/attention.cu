@@ -24,84 +24,12 @@
  * memory: the slots, then floats: per query its dims padded to 16 bytes of keys, 64 weights, and
  * dims again.
  */
-#include "attention.cuh"
+#include "attention_merge.cuh"
+#include "attention_rows.cuh"
 
 #define SLOTS 3
 #define BLOCKS 4 /* at least on a multiprocessor: shared memory allows no more before sm_90, and to
                     reach more the assembler would spill */
-
-struct Args {
-    const float *q;
-    float *out, *partials;
-    const char *k, *v;
-    const unsigned short *k_scale, *v_scale;
-    int num_rows, num_heads, kv_heads, dims, row_bytes, window;
-    float scale;
-    int tile, num_groups, num_runs, max_spans;
-    Step step;
-};
-
-/* Queries begin .. end - 1 of a KV head: rows of one sequence, of which some see positions first ..
- * last - 1; span is the longest of theirs. */
-struct Run { int begin, end, seq, first, last, span; };
-
-/* The run of a tile that begins at a query. */
-__device__ __forceinline__ Run run_at(const Args &args, int per_head, int begin, int end)
-{
-    const int row = begin / per_head;
-    Run run = {begin, end, load(args.step.row_seqs + row), 0x7fffffff, 0, 1};
-    for (int r = row; r * per_head < end; r++) {
-        if (load(args.step.row_seqs + r) != run.seq) {
-            run.end = r * per_head;
-            break;
-        }
-        const int position = load(args.step.positions + r);
-        run.first = least(run.first, first_visible(args.window, position));
-        run.last = most(run.last, position + 1);
-        run.span = most(run.span, view_of(args.window, position).span);
-    }
-    return run;
-}
-
-/* What a warp knows of its queries, those at index warp + WARPS i of the run. Lane i has query i's
- * position, and of the span at hand and of the spans before it the largest score, the sum of
- * weights, and the factors of the last merge. */
-struct Merge { float top, sum, keep, take; };
-struct Mine {
-    int count, position;
-    Merge span, spans;
-};
-
-__device__ __forceinline__ Mine queries_of(const Args &args, const Run &run, int warp)
-{
-    const int lane = static_cast<int>(threadIdx.x % 32), query = run.begin + warp + WARPS * lane;
-    Mine mine = {};
-    mine.count = (run.end - run.begin - warp + WARPS - 1) / WARPS;
-    mine.spans.top = __int_as_float(0xff800000);
-    if (lane < mine.count)
-        mine.position = load(args.step.positions + query / (args.num_heads / args.kv_heads));
-    return mine;
-}
-
-__device__ __forceinline__ void merge(Merge &total, float top, float sum)
-{
-    total.top = merge_tops(total.top, top, total.keep, total.take);
-    total.sum = merged(total.sum, total.keep, sum, total.take);
-}
-
-__device__ __forceinline__ Seen look_at(const Args &args, const Mine &mine, int chunk)
-{
-    Seen seen;
-#pragma unroll
-    for (int i = 0; i < MOST; i++) {
-        const int position = __shfl_sync(ALL_LANES, mine.position, i), start = chunk * PAGE;
-        seen.lo[i] = most(0, first_visible(args.window, position) - start);
-        seen.hi[i] = least(PAGE, position + 1 - start);
-        if (i >= mine.count || seen.lo[i] >= seen.hi[i])
-            seen.lo[i] = PAGE, seen.hi[i] = 0;
-    }
-    return seen;
-}
 
 /* Start the copy of a slice of a run's chunk, keys first, then values. */
 template <class Type>
@@ -128,47 +56,6 @@ __device__ __forceinline__ void stage(const Args &args, const Run &run, int page
 
 /* Where a warp's things lie: of its first query, the others are WARPS queries on. */
 struct Place { float *q, *weights, *totals; };
-
-/* The head of q and out, counted over all rows, of a run's query. */
-__device__ __forceinline__ long long head_of(const Args &args, const Run &run, int head, int index)
-{
-    const int per_head = args.num_heads / args.kv_heads, query = run.begin + index;
-    return static_cast<long long>(query / per_head) * args.num_heads + head * per_head +
-           query % per_head;
-}
-
-/* The queries of a run as rows of padded dims. */
-__device__ __forceinline__ void load_queries(const Args &args, const Run &run, int head, float *to,
-                                             int stride)
-{
-    const int count = (run.end - run.begin) * (stride / 4);
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += THREADS) {
-        const int query = i / (stride / 4), dim = i % (stride / 4) * 4;
-        const float *from = args.q + head_of(args, run, head, query) * args.dims + dim;
-        float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (dim < args.dims)
-            x = args.dims % 4 ? load4<false>(from, args.dims - dim) : load4<true>(from, 4);
-        store(reinterpret_cast<float4 *>(to + 4 * i), x);
-    }
-}
-
-/* Whether a chunk is the first that a row sees of its span, and whether it is the last. */
-__device__ __forceinline__ bool begins(const View &view, int chunk)
-{
-    return chunk == view.first || chunk % view.span == 0;
-}
-__device__ __forceinline__ bool ends(const View &view, int chunk)
-{
-    return chunk == view.last || (chunk + 1) % view.span == 0;
-}
-
-/* Where the results of a query's span lie among the partials. */
-__device__ __forceinline__ long long partial_of(const Args &args, const Run &run, int head, int i,
-                                                const View &view, int chunk)
-{
-    const long long row = head_of(args, run, head, threadIdx.x / 32 + WARPS * i);
-    return row * args.max_spans + chunk / view.span - view.first / view.span;
-}
 
 /* Scores to weights, and their sums to those of the spans. */
 __device__ __forceinline__ void weigh(const Args &args, const Run &run, int head, int chunk,
@@ -396,63 +283,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 attention_q8_0(PARAMETERS)
 {
     attention<Q8>(ARGUMENTS);
-}
-
-/* The merge of single spans: a warp is one head of one row and 128 of its dims, a lane four of
- * them. Grid: ceil(T * num_heads / WARPS) in x, ceil(dims / 128) in y. 32 spans at a time: a lane
- * has one, tops by a scan, then factors, all at once; then the sums, span by span. */
-template <bool aligned>
-__device__ __forceinline__ void merge_spans(const float *partials, float *out, const int *positions,
-                                      int num_rows, int num_heads, int dims, int window,
-                                      int max_spans)
-{
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    const long long count = static_cast<long long>(num_rows) * num_heads;
-    const long long head = static_cast<long long>(blockIdx.x) * WARPS + threadIdx.x / 32;
-    const int dim = static_cast<int>(blockIdx.y) * 128 + 4 * lane;
-    if (head >= count)
-        return;
-    const View view = view_of(window, load(positions + head / num_heads));
-    const int num_spans = view.last / view.span - view.first / view.span + 1;
-    const float *values = partials + head * max_spans * dims + dim;
-    const float2 *tails = reinterpret_cast<const float2 *>(partials + count * max_spans * dims) +
-                          head * max_spans;
-    float sum = 0.0f, before = __int_as_float(0xff800000);
-    float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    for (int start = 0; start < num_spans; start += 32) {
-        const int n = least(32, num_spans - start);
-        float2 tail = make_float2(__int_as_float(0xff800000), 0.0f);
-        if (lane < n)
-            tail = load(tails + start + lane);
-        float top = tail.x; /* of the spans up to this lane's */
-#pragma unroll
-        for (int by = 1; by < 32; by *= 2) {
-            const float other = __shfl_up_sync(ALL_LANES, top, by);
-            top = lane >= by && other > top ? other : top;
-        }
-        top = before > top ? before : top;
-        float previous = __shfl_up_sync(ALL_LANES, top, 1), keep, take;
-        previous = lane ? previous : before;
-        merge_tops(previous, tail.x, keep, take);
-        before = __shfl_sync(ALL_LANES, top, 31);
-#pragma unroll 4
-        for (int i = 0; i < n; i++) {
-            const float a = __shfl_sync(ALL_LANES, keep, i), b = __shfl_sync(ALL_LANES, take, i);
-            sum = merged(sum, a, __shfl_sync(ALL_LANES, tail.y, i), b);
-            if (dim >= dims)
-                continue;
-            const float4 x = load4<aligned>(
-                values + static_cast<long long>(start + i) * dims, dims - dim);
-            total = make_float4(merged(total.x, a, x.x, b), merged(total.y, a, x.y, b),
-                                merged(total.z, a, x.z, b), merged(total.w, a, x.w, b));
-        }
-    }
-    if (dim >= dims)
-        return;
-    const float inverse = __fdiv_rn(1.0f, sum);
-    total = make_float4(__fmul_rn(total.x, inverse), __fmul_rn(total.y, inverse),
-                        __fmul_rn(total.z, inverse), __fmul_rn(total.w, inverse));
-    store4<aligned>(out + head * dims + dim, total, dims - dim);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -57,7 +57,7 @@ __device__ __forceinline__ float scale_of(const char *slot, int group, int key)
     return half_bits_to_float(load(scales + group * PAGE + key));
 }
 
-/* Add a slice's part to the scores of keys lane and lane + 32; q is the warp's first query there. */
+/* Add a slice's part to the scores of keys lane and lane + 32; q is the warp's first query's. */
 template <class Type>
 __device__ __forceinline__ void add_scores(const char *slot, const float *q, int stride,
                                            int num_vectors, int count, float (&score)[MOST][2])

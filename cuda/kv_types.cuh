@@ -22,8 +22,9 @@ template <class T, int n> __device__ __forceinline__ void store_words(T *p, cons
     store(reinterpret_cast<Word *>(p), word);
 }
 
-/* A type of cache: DIMS values in 16 bytes of a key, WORD values in 4 bytes of a value; a chain of a
- * dot is CHAIN vectors of 16 bytes, 32 dims, which is what a scale is of, where there are any. */
+/* A type of cache: DIMS values in 16 bytes of a key, WORD values in 4 bytes of a value; a chain of
+ * a dot is CHAIN vectors of 16 bytes, 32 dims, which is what a scale is of, where there are any;
+ * KEYS values are weighed at a time. */
 struct F32 {
     static constexpr int DIMS = 4, WORD = 1, CHAIN = 8, KEYS = 4;
     static constexpr bool SCALED = false;
