@@ -1,7 +1,7 @@
 /* attention: softmax(scale q K^T) V over paged keys and values; specrt/reference/attention.py says
  * what it computes.
  *
- * q and out are [T, num_heads * dims] floats, dims is even. The queries of one KV head are numbered
+ * KV_TYPE is the type of the cache: F32, F16 or Q8_0. q and out are [T, num_heads * dims] floats, dims is even. The queries of one KV head are numbered
  * row by row, the num_heads / kv_heads of a row side by side; a block has tile of them that follow
  * each other, at most MOST a warp. Of a tile only rows of one sequence share pages: blockIdx.z %
  * num_runs takes the first such run of rows, and every num_runs-th behind it. Grid: tiles in x (the
@@ -253,36 +253,16 @@ template <class Type> __device__ __forceinline__ void attention(const Args &args
     }
 }
 
-#define PARAMETERS                                                                               \
-    const float *q, float *out, float *partials, const char *k, const char *v,                   \
-        const unsigned short *k_scale, const unsigned short *v_scale, int num_rows,              \
-        int num_heads, int kv_heads, int dims, int row_bytes, int window, float scale, int tile, \
-        int num_groups, int num_runs, int max_spans, const int *positions, const int *row_seqs, \
-        const int *pages, int table_width, int ring_pages
-#define ARGUMENTS                                                                                \
-    Args                                                                                         \
-    {                                                                                            \
-        q, out, partials, k, v, k_scale, v_scale, num_rows, num_heads, kv_heads, dims,           \
-            row_bytes, window, scale, tile, num_groups, num_runs, max_spans,                    \
-            Step{positions, row_seqs, pages, table_width, ring_pages}                            \
-    }
-
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-attention_f32(PARAMETERS)
+attention_pages(const float *q, float *out, float *partials, const char *k, const char *v,
+                const unsigned short *k_scale, const unsigned short *v_scale, int num_rows,
+                int num_heads, int kv_heads, int dims, int row_bytes, int window, float scale,
+                int tile, int num_groups, int num_runs, int max_spans, const int *positions,
+                const int *row_seqs, const int *pages, int table_width, int ring_pages)
 {
-    attention<F32>(ARGUMENTS);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-attention_f16(PARAMETERS)
-{
-    attention<F16>(ARGUMENTS);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-attention_q8_0(PARAMETERS)
-{
-    attention<Q8>(ARGUMENTS);
+    attention<KV_TYPE>({q, out, partials, k, v, k_scale, v_scale, num_rows, num_heads, kv_heads,
+                        dims, row_bytes, window, scale, tile, num_groups, num_runs, max_spans,
+                        {positions, row_seqs, pages, table_width, ring_pages}});
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -2,8 +2,8 @@
 #include "attention.cuh"
 
 /* A warp is one head of one row and 128 of its dims, a lane four of them. Grid: T * num_heads /
- * WARPS, rounded up, in x, ceil(dims / 128) in y. 32 spans at a time: a lane has one, tops by a scan, then
- * factors, all at once; then the sums, span by span. */
+ * WARPS, rounded up, in x, ceil(dims / 128) in y. 32 spans at a time: a lane has one, tops by a
+ * scan, then factors, all at once; then the sums, span by span. */
 template <bool aligned>
 __device__ __forceinline__ void merge_spans(const float *partials, float *out,
                                             const int *positions, int num_rows, int num_heads,

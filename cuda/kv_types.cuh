@@ -60,7 +60,7 @@ struct F16 {
 };
 
 /* Codes without their scales. */
-struct Q8 {
+struct Q8_0 {
     static constexpr int DIMS = 16, WORD = 4, CHAIN = 2, KEYS = 2;
     static constexpr bool SCALED = true;
     static __device__ __forceinline__ void four(const unsigned (&raw)[4], int at, float (&x)[4])

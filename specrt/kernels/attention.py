@@ -13,7 +13,7 @@ from ..ops import PAGE
 from ..state.step import StepInputs
 from ._module import Device
 from .checks import aligned, step_arguments
-from .kv import KernelKVLayer
+from .kv import KernelKVLayer, kv_defines
 
 Array = Any
 
@@ -52,20 +52,18 @@ def attention(
         raise MismatchError("attention: arrays start at no multiple of 16 bytes; use ops.buffer")
     if not len(q):
         return
-    dims, num_rows = cache.head_dim, len(q)
-    num_heads = q.shape[1] // dims
-    per_head = num_heads // cache.num_heads
+    num_rows, num_heads = len(q), q.shape[1] // cache.head_dim
+    per_head, max_spans = num_heads // cache.num_heads, _max_spans(step, window)
     tile = min(_most_queries(cache), -(-num_rows * per_head // WARPS) * WARPS)
-    max_spans = _max_spans(step, window)
     num_runs = min(len(step.row_offsets) - 1, -(-tile // per_head), num_rows)
     grid = (-(-num_rows * per_head // tile), cache.num_heads, num_runs)
-    partials, num_groups = None, 1
-    size = _partial_floats(num_rows, num_heads, dims, max_spans)
+    size = _partial_floats(num_rows, num_heads, cache.head_dim, max_spans)
+    num_groups = 1
     if scratch is not None and size:
         check("attention: scratch", scratch, np.float32, (max(size, scratch.size),))
         num_groups = max(1, min(SPLIT_BLOCKS // math.prod(grid), max_spans))
-        partials = scratch if num_groups > 1 else None
-    sizes = (num_rows, num_heads, cache.num_heads, dims, _row_bytes(cache), window)
+    partials = scratch if num_groups > 1 else None
+    sizes = (num_rows, num_heads, cache.num_heads, cache.head_dim, _row_bytes(cache), window)
     args = (
         *(q, out, partials, cache.k, cache.v, cache.k_scale, cache.v_scale),
         *map(np.int32, sizes),
@@ -73,22 +71,30 @@ def attention(
         *map(np.int32, (tile, num_groups, num_runs, max_spans)),
         *step_arguments(step, cache),
     )
-    shared_bytes = SLOT_BYTES + tile * _query_bytes(cache)
     grid = (*grid[:2], num_groups * num_runs)
-    entry = f"attention_{cache.kv_type}"
-    device.launch("attention", entry, grid, 32 * WARPS, args, shared_bytes)
+    shared_bytes = SLOT_BYTES + tile * _query_bytes(cache)
+    types = kv_defines(cache)
+    device.launch("attention", "attention_pages", grid, 32 * WARPS, args, shared_bytes, types)
     if partials is not None:
-        _merge(device, partials, out, step, (num_rows, num_heads, dims, window, max_spans))
+        _merge(device, partials, step, window, out=out, dims=cache.head_dim, types=types)
 
 
 def _merge(
-    device: Device, partials: Array, out: Array, step: StepInputs, sizes: tuple[int, ...]
+    device: Device,
+    partials: Array,
+    step: StepInputs,
+    window: int,
+    *,
+    out: Array,
+    dims: int,
+    types: tuple[str, ...],
 ) -> None:
-    num_rows, num_heads, dims, *_ = sizes
-    entry = f"attention_merge_{'x4' if dims % 4 == 0 else 'x1'}"
-    grid = (-(-num_rows * num_heads // WARPS), -(-dims // 128))
+    num_rows, num_heads = len(out), out.shape[1] // dims
+    sizes = (num_rows, num_heads, dims, window, _max_spans(step, window))
     args = (partials, out, step.positions, *map(np.int32, sizes))
-    device.launch("attention", entry, grid, 32 * WARPS, args)
+    grid = (-(-num_rows * num_heads // WARPS), -(-dims // 128))
+    entry = f"attention_merge_{'x4' if dims % 4 == 0 else 'x1'}"
+    device.launch("attention", entry, grid, 32 * WARPS, args, 0, types)
 
 
 def scratch_floats(num_rows: int, width: int, cache: KernelKVLayer, step: StepInputs) -> int:
