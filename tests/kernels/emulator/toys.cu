@@ -316,6 +316,18 @@ copy_async_left_behind(const float4 *x)
     cp_async_16(shared_block<float4>() + threadIdx.x, x + threadIdx.x, true);
 }
 
+/* Blocks are in no order; only atomics may meet. */
+extern "C" __global__ void __launch_bounds__(THREADS)
+blocks_write_one_place(const int *x, int *out)
+{
+    if (threadIdx.x == 0)
+        store(out, load(x));
+}
+extern "C" __global__ void __launch_bounds__(THREADS)
+blocks_count(const int *x, int *out)
+{
+    atomicAdd(out, load(x) + 1);
+}
 extern "C" __global__ void __launch_bounds__(THREADS)
 count(int *sums, unsigned long long *most)
 {
