@@ -418,7 +418,6 @@ __device__ __forceinline__ void weigh(const Args &args, const Run &run, int head
         mine.top = merge_tops(mine.top, own.x, mine.keep, mine.take);
         mine.sum = merged(mine.sum, mine.keep, own.y, mine.take);
     }
-    __syncwarp();
 }
 
 /* A slice of a chunk's weighted values, merged or kept apart. */

@@ -97,6 +97,7 @@ template <bool aligned>
 __device__ __forceinline__ float inverse_rms(const float *x, int dims, float eps)
 {
     float sum = 0.0f;
+#pragma unroll 1
     for (int dim = 4 * (threadIdx.x % 32); dim < dims; dim += 128) {
         const float4 v = load4<aligned>(x + dim, dims - dim);
         sum = __fmaf_rn(v.x, v.x, sum);
@@ -116,6 +117,7 @@ __device__ __forceinline__ void norm_and_rotate(float *x, int dims, const float 
                                                 const Rotation &rotation, float *head)
 {
     const float factor = norm ? inverse_rms<aligned>(x, dims, eps) : 1.0f;
+#pragma unroll 1
     for (int dim = 4 * (threadIdx.x % 32); dim < dims; dim += 128) {
         float4 v = load4<aligned>(x + dim, dims - dim);
         if (norm) {
@@ -128,6 +130,7 @@ __device__ __forceinline__ void norm_and_rotate(float *x, int dims, const float 
         store(reinterpret_cast<float4 *>(head + dim), v);
     }
     __syncwarp();
+#pragma unroll 1
     for (int dim = 4 * (threadIdx.x % 32); dim < dims; dim += 128) {
         float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         v.x = rotated(rotation, head, dim);
@@ -144,6 +147,7 @@ __device__ __forceinline__ void norm_and_rotate(float *x, int dims, const float 
 template <class Type, bool aligned>
 __device__ __forceinline__ void encode(const float *x, int dims, char *row, unsigned short *scales)
 {
+#pragma unroll 1
     for (int start = 0; start < dims; start += 128) {
         const int dim = start + 4 * static_cast<int>(threadIdx.x % 32);
         const bool there = dim < dims;
@@ -164,6 +168,7 @@ rope_kv(float *q, float *k, float *v, int num_heads, int kv_heads, int dims, con
     const int row = static_cast<int>(blockIdx.y), position = load(step.positions + row);
     const int padded_angles = (2 * num_pairs + 3) / 4 * 4, padded_dims = (dims + 3) / 4 * 4;
     float *angles = shared_block<float>();
+#pragma unroll 1
     for (int i = 4 * threadIdx.x; i < 2 * num_pairs; i += 4 * THREADS) {
         const float *from = table + static_cast<long long>(position) * 2 * num_pairs + i;
         store(reinterpret_cast<float4 *>(angles + i), load4<aligned>(from, 2 * num_pairs - i));

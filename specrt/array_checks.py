@@ -72,10 +72,39 @@ def check_top_k(logits: Any, ids: Any, values: Any) -> None:
         )
 
 
-def check_rms_norm(x: Any, weight: Any | None, out: Any, add: Any | None) -> None:
-    """Raise ``MismatchError`` unless x, out and add are [T, D] f32, and weight is [D] f32."""
+def check_acts(op: str, acts: Any, shape: tuple[int, int]) -> None:
+    """Raise ``MismatchError`` unless the acts hold rows of this shape, or more."""
+    if acts.num_rows < shape[0] or acts.width != shape[1]:
+        raise MismatchError(
+            f"{op}: the acts hold {acts.num_rows} rows of width {acts.width}; expected at least "
+            f"{shape[0]} of {shape[1]}"
+        )
+
+
+def check_results(op: str, out: Any | None, acts: Any | None, shape: tuple[int, int]) -> None:
+    """Raise ``MismatchError`` unless there is out or acts, f32 and rows of this shape."""
+    if out is not None:
+        check(f"{op}: out", out, np.float32, shape)
+    if acts is not None:
+        check_acts(op, acts, shape)
+    if out is None and (acts is None or acts.x is acts.first is None):
+        raise MismatchError(f"{op}: neither out nor a form of acts; expected one to write")
+
+
+def check_glu(gate: Any, up: Any, out: Any | None, acts: Any | None) -> None:
+    """Raise ``MismatchError`` unless gate, up and out are [T, F] f32, and acts hold such rows."""
+    shape = (len(gate), gate.shape[-1])
+    for name, array in (("gate", gate), ("up", up)):
+        check(f"glu: {name}", array, np.float32, shape)
+    check_results("glu", out, acts, shape)
+
+
+def check_rms_norm(
+    x: Any, weight: Any | None, out: Any | None, add: Any | None, acts: Any | None
+) -> None:
+    """Raise ``MismatchError`` unless x, out, add are [T, D] f32, weight [D], and acts such rows."""
     check("rms_norm: x", x, np.float32, (len(x), x.shape[-1]))
-    check("rms_norm: out", out, np.float32, x.shape)
+    check_results("rms_norm", out, acts, x.shape)
     if weight is not None:
         check("rms_norm: weight", weight, np.float32, (x.shape[1],))
     if add is not None:

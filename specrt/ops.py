@@ -127,7 +127,14 @@ class Ops(Protocol):
     def embed(self, weight: Any, step: Any, *, scale: float, out: Array) -> None: ...
 
     def rms_norm(
-        self, x: Array, weight: Array, eps: float, *, out: Array, add: Array | None = None
+        self,
+        x: Array,
+        weight: Array,
+        eps: float,
+        *,
+        out: Array | None,
+        add: Array | None = None,
+        acts: Any | None = None,
     ) -> None: ...
 
     def quantize(self, x: Array, *, out: Any) -> None: ...
@@ -161,7 +168,15 @@ class Ops(Protocol):
         out: Array,
     ) -> None: ...
 
-    def glu(self, gate: Array, up: Array, *, activation: Activation, out: Array) -> None: ...
+    def glu(
+        self,
+        gate: Array,
+        up: Array,
+        *,
+        activation: Activation,
+        out: Array | None,
+        acts: Any | None = None,
+    ) -> None: ...
 
     def head(
         self, weight: Any, acts: Any, *, ids: Array, logits: Array | None, softcap: float

@@ -99,9 +99,11 @@ class FakeArray(np.ndarray):
         self.cupy.current.ask(lambda: np.copyto(part, values))
 
     def set(self, values, stream):
+        self.cupy.num_uploads += 1
         stream.ask(lambda: np.copyto(np.asarray(self), values))
 
     def get(self, stream):
+        self.cupy.num_downloads += 1
         stream.synchronize()
         return np.array(self)
 
@@ -113,7 +115,8 @@ class FakeCupy:
 
     def __init__(self, devices=1, capability="90", nvrtc=(13, 0)):
         self.modules, self.launches = [], []
-        self.num_graph_launches, self.free = 0, FREE_BYTES
+        self.num_graph_launches = self.num_uploads = self.num_downloads = 0
+        self.free = FREE_BYTES
         self._devices, self._capability, self._nvrtc = devices, capability, nvrtc
         self._emulator = Emulator()
         self._allocator = None

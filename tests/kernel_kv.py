@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from emulated import Recorder, placed
+import pytest
+from emulated import Recorder, needs_emulator, placed
 
+from specrt.host import HostOps
 from specrt.kernels.attention import attention, scratch_floats
 from specrt.kernels.kv import KernelKVLayer, kv_read, kv_write
 from specrt.kernels.rope_kv import rope_kv
@@ -47,3 +49,9 @@ class KernelKVOps:
             size = scratch_floats(len(q), q.shape[1], cache, step)
             scratch = placed(np.full(size, np.nan, np.float32))
         attention(self.device, q, cache, step, scratch=scratch, **options)
+
+
+OP_SETS = [
+    pytest.param(lambda: HostOps(threads=1), id="host"),
+    pytest.param(KernelKVOps, id="emulator", marks=needs_emulator),
+]

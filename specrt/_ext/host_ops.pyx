@@ -125,11 +125,11 @@ cdef class Tape:
 
 
 include "host/kv.pxi"
+include "host/linear.pxi"
 include "host/accept.pxi"
 include "host/attention.pxi"
 include "host/copy.pxi"
 include "host/glu.pxi"
-include "host/linear.pxi"
 include "host/rms_norm.pxi"
 include "host/rope_kv.pxi"
 include "host/select.pxi"

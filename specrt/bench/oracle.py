@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from specrt.acts import Acts
 from specrt.ops import PAGE, Activation, Rope
 from specrt.reference import ReferenceOps
 from specrt.reference.kv import decode
@@ -27,13 +28,30 @@ class OracleOps(ReferenceOps):
         return np.zeros(shape, np.float64 if np.dtype(dtype) == np.float32 else dtype)
 
     def rms_norm(
-        self, x: Array, weight: Array | None, eps: float, *, out: Array, add: Array | None = None
+        self,
+        x: Array,
+        weight: Array | None,
+        eps: float,
+        *,
+        out: Array | None,
+        add: Array | None = None,
+        acts: Acts | None = None,
     ) -> None:
-        """See ``specrt.reference.rms_norm``."""
+        """See ``specrt.reference.rms_norm``; acts, which are quantised, have no oracle."""
+        assert out is not None and acts is None
         self._do(_rms_norm, x, weight, eps, out, add)
 
-    def glu(self, gate: Array, up: Array, *, activation: Activation, out: Array) -> None:
-        """See ``specrt.reference.glu``."""
+    def glu(
+        self,
+        gate: Array,
+        up: Array,
+        *,
+        activation: Activation,
+        out: Array | None,
+        acts: Acts | None = None,
+    ) -> None:
+        """See ``specrt.reference.glu``; acts, which are quantised, have no oracle."""
+        assert out is not None and acts is None
         self._do(_glu, gate, up, activation, out)
 
     def attention(

@@ -141,10 +141,17 @@ class HostOps:
         self._do(embed, weight, step.tokens, scale=scale, out=out)
 
     def rms_norm(
-        self, x: Array, weight: Array | None, eps: float, *, out: Array, add: Array | None = None
+        self,
+        x: Array,
+        weight: Array | None,
+        eps: float,
+        *,
+        out: Array | None,
+        add: Array | None = None,
+        acts: Acts | None = None,
     ) -> None:
         """Normalise rows."""
-        self._do(rms_norm, x, weight, eps, out=out, add=add)
+        self._do(rms_norm, x, weight, eps, out=out, add=add, acts=acts)
 
     def quantize(self, x: Array, *, out: Acts) -> None:
         """Prepare rows for ``linear``."""
@@ -190,9 +197,17 @@ class HostOps:
         """Attention over the cache."""
         self._do(attention, q, cache, step, scale=scale, window=window, out=out)
 
-    def glu(self, gate: Array, up: Array, *, activation: Activation, out: Array) -> None:
+    def glu(
+        self,
+        gate: Array,
+        up: Array,
+        *,
+        activation: Activation,
+        out: Array | None,
+        acts: Acts | None = None,
+    ) -> None:
         """Gate rows."""
-        self._do(glu, gate, up, activation=activation, out=out)
+        self._do(glu, gate, up, activation=activation, out=out, acts=acts)
 
     def head(
         self,

@@ -180,10 +180,17 @@ class KernelOps:
         return self._scratch if size else None
 
     def rms_norm(
-        self, x: Array, weight: Array | None, eps: float, *, out: Array, add: Array | None = None
+        self,
+        x: Array,
+        weight: Array | None,
+        eps: float,
+        *,
+        out: Array | None,
+        add: Array | None = None,
+        acts: Any | None = None,
     ) -> None:
         """Normalise rows."""
-        rms_norm(self._to, x, weight, eps, out=out, add=add)
+        rms_norm(self._to, x, weight, eps, out=out, add=add, acts=acts)
 
     def embed(self, weight: KernelWeight, step: KernelStep, *, scale: float, out: Array) -> None:
         """Rows of the tokens."""
@@ -215,9 +222,17 @@ class KernelOps:
         """Prepare rows for ``linear``."""
         quantize(self._to, x, out=out)
 
-    def glu(self, gate: Array, up: Array, *, activation: Activation, out: Array) -> None:
+    def glu(
+        self,
+        gate: Array,
+        up: Array,
+        *,
+        activation: Activation,
+        out: Array | None,
+        acts: Any | None = None,
+    ) -> None:
         """Gate rows."""
-        glu(self._to, gate, up, activation=activation, out=out)
+        glu(self._to, gate, up, activation=activation, out=out, acts=acts)
 
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows."""

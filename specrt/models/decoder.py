@@ -12,7 +12,7 @@ import numpy as np
 
 from specrt.errors import ContextError, MismatchError
 from specrt.models.blocks import Forward, Trunk, Workspace
-from specrt.ops import PAGE, Array, KVType, Ops, Program
+from specrt.ops import PAGE, Acts, Array, KVType, Ops, Program
 from specrt.options import MAX_DRAFT
 from specrt.state.kv import PageLayout
 from specrt.state.messages import (
@@ -317,21 +317,20 @@ class Decoder:
                 tap_residual(layer)
                 trunk.block(f, layer)
             tap_residual(trunk.dims.num_layers)
-            if head or FINAL_HIDDEN in rows:
-                ops.rms_norm(x, trunk.output_norm, trunk.dims.eps, out=h)
-            if FINAL_HIDDEN in rows:
-                ops.copy(h, out=rows[FINAL_HIDDEN])
-            if head:
-                ids = self._ids[:num_rows]
-                ops.head(
-                    trunk.output,
-                    work.prepared(h),
-                    ids=ids,
-                    logits=self._logits[:num_rows] if logits and self._logits is not None else None,
-                    softcap=trunk.softcap,
-                )
-                ops.accept(ids, step, out=self._outcomes)
+            acts = work.acts(*x.shape) if head else None
+            hidden = rows.get(FINAL_HIDDEN)
+            if acts is not None or hidden is not None:
+                ops.rms_norm(x, trunk.output_norm, trunk.dims.eps, out=hidden, acts=acts)
+            if acts is not None:
+                self._record_head(acts, num_rows, logits)
         return _Recorded(program, rows)
+
+    def _record_head(self, acts: Acts, num_rows: int, logits: bool) -> None:
+        """Record ids, the logits if they are asked for, and greedy acceptance."""
+        ops, trunk, ids = self.ops, self._trunk, self._ids[:num_rows]
+        rows = self._logits[:num_rows] if logits and self._logits is not None else None
+        ops.head(trunk.output, acts, ids=ids, logits=rows, softcap=trunk.softcap)
+        ops.accept(ids, self._step, out=self._outcomes)
 
     def _tap_buffer(self, tap: Tap) -> Array:
         if tap not in self._tap_rows:

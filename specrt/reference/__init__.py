@@ -129,10 +129,17 @@ class ReferenceOps:
         self._do(embed, weight, step.tokens, scale=scale, out=out)
 
     def rms_norm(
-        self, x: Array, weight: Array | None, eps: float, *, out: Array, add: Array | None = None
+        self,
+        x: Array,
+        weight: Array | None,
+        eps: float,
+        *,
+        out: Array | None,
+        add: Array | None = None,
+        acts: Acts | None = None,
     ) -> None:
         """Normalise rows: see ``rms_norm``."""
-        self._do(rms_norm, x, weight, eps, out=out, add=add)
+        self._do(rms_norm, x, weight, eps, out=out, add=add, acts=acts)
 
     def quantize(self, x: Array, *, out: Acts) -> None:
         """Prepare rows for ``linear``: see ``quantize``."""
@@ -178,9 +185,17 @@ class ReferenceOps:
         """Attention over the cache: see ``attention``."""
         self._do(attention, q, cache, step, scale=scale, window=window, out=out)
 
-    def glu(self, gate: Array, up: Array, *, activation: Activation, out: Array) -> None:
+    def glu(
+        self,
+        gate: Array,
+        up: Array,
+        *,
+        activation: Activation,
+        out: Array | None,
+        acts: Acts | None = None,
+    ) -> None:
         """Gate rows: see ``glu``."""
-        self._do(glu, gate, up, activation=activation, out=out)
+        self._do(glu, gate, up, activation=activation, out=out, acts=acts)
 
     def head(
         self,

@@ -6,7 +6,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from emulated import needs_emulator, placed
-from ops.rows import assert_same_bits, nans
+from ops.rows import assert_same_bits, empty_acts, nans
 
 from specrt.kernels._module import kernel_folder
 from specrt.kernels.accept import accept
@@ -49,6 +49,15 @@ def run_rms_norm(device, width):
     return out
 
 
+def run_rms_norm_acts(device, width):
+    """Codes and scales alone, of rows of whole blocks."""
+    width -= width % 32
+    x = np.random.default_rng(4).standard_normal((5, width), dtype=np.float32)
+    acts = empty_acts("int8", 5, width)
+    rms_norm(device, placed(x), None, 1e-6, out=None, acts=acts)
+    return acts.first.d + acts.first.q.reshape(5, -1, 32).sum(axis=2, dtype=np.int32)
+
+
 def run_accept(device, width):
     """Two windows whose rows all agree with what follows, be it the other window's."""
     step = StepInputs(2 * width, 2, 1, 0, lambda shape, dtype: placed(np.zeros(shape, dtype)))
@@ -82,7 +91,7 @@ FAULTS = {
         *(run_rms_norm, 333, "without it"),
     ),
     "a row that is one too long": (
-        *("rms_norm.cu", "x + start + i, width - i)", "x + start + i, width - i + 1)"),
+        *("rms_norm.cu", "x + start + i, r.width - i)", "x + start + i, r.width - i + 1)"),
         *(run_rms_norm, 333, r"4 bytes at .* outside of shared memory and of every array"),
     ),
     "a block that is one thread too long": (
@@ -104,6 +113,15 @@ FAULTS = {
     "a row before the first": (
         *("select.cu", "0 <= chosen", "-1 <= chosen", run_select, 77),
         "4 bytes at .* outside",
+    ),
+    "a lane that leaves before the others": (
+        *("rms_norm.cu", "const bool there = i < r.width;"),
+        *("const bool there = i < r.width; if (!there) return;", run_rms_norm_acts, 96),
+        "which has ended",
+    ),
+    "a block of codes behind the row": (
+        *("rms_norm.cu", "const bool there = i < r.width", "const bool there = i < r.width + 4"),
+        *(run_rms_norm_acts, 96, "16 bytes at .* outside"),
     ),
     "a window that is one row too long": (
         *("accept.cu", "row + 1 >= end", "row >= end", run_accept, 33),
@@ -134,11 +152,18 @@ def test_the_emulator_names_the_line(tmp_path, fault):
     ("file", "right", "wrong", "run"),
     [
         ("common.cuh", "flip > 0", "flip > 1", run_rms_norm),
-        ("rms_norm.cu", "static_cast<long long>(blockIdx.x) * width", "0 * width", run_rms_norm),
+        (
+            "rms_norm.cu",
+            "static_cast<long long>(blockIdx.x) * r.width",
+            "0 * r.width",
+            run_rms_norm,
+        ),
         ("copy.cu", "row * x_stride", "(row ^ 1) % 5 * x_stride", run_copy),
         ("glu.cu", "__fsub_rn(0.0f, g)", "g", run_glu),
         ("accept.cu", "load(tokens + row + 1)", "load(tokens + row)", run_accept),
         ("accept.cu", "row + 1 >= end", "row + 2 >= end", run_accept),
+        ("quantize.cuh", "flip = 4; flip > 0", "flip = 2; flip > 0", run_rms_norm_acts),
+        ("rms_norm.cu", "(acts, v, start + i", "(acts, v, i", run_rms_norm_acts),
         ("select.cu", "chosen * x_stride", "row * x_stride", run_select),
         ("accept.cu", "load(positions + first)", "load(positions)", run_accept),
     ],
