@@ -26,41 +26,41 @@ using Type = WEIGHT_TYPE;
 #define THE_CODES {{q, second_q}, {d, second_d}, {sums, second_sums}}
 #define THE_END {add, keys, softcap, num_rows}
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
 linear_dot(EIGHT_PAIRS, CODES, ENDS)
 {
     if constexpr (!Type::is_float)
         split<Type, DotForm<Type>>(THE_PAIRS, THE_CODES, THE_END, width);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
 linear_mma_8(EIGHT_PAIRS, CODES, ENDS)
 {
     if constexpr (!Type::is_float)
         split<Type, MmaForm<Type, 1>>(THE_PAIRS, THE_CODES, THE_END, width);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
 linear_mma_16(EIGHT_PAIRS, CODES, ENDS)
 {
     if constexpr (!Type::is_float)
         split<Type, MmaForm<Type, 2>>(THE_PAIRS, THE_CODES, THE_END, width);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
 linear_tiled(EIGHT_PAIRS, CODES, ENDS)
 {
     if constexpr (!Type::is_float)
         tiled<Type>(THE_PAIRS, THE_CODES, THE_END, width);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
 linear_f32_8(EIGHT_PAIRS, const float *x, int wide, ENDS)
 {
     split_f32<Type, 8>(THE_PAIRS, x, wide, THE_END, width);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
 linear_f32_16(EIGHT_PAIRS, const float *x, int wide, ENDS)
 {
     split_f32<Type, 16>(THE_PAIRS, x, wide, THE_END, width);

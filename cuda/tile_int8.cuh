@@ -24,20 +24,42 @@ template <class Type, int tiles> struct MmaForm {
             acc[i / 4][i % 4] = 0.0f;
     }
 
-    /* One group of 32 columns of a chunk; b are the codes of the rows, first_row theirs. */
+    /* The codes of a group of 32 columns, for eight rows each. */
+    template <int chunk_rows>
+    __device__ __forceinline__ void load_codes(int (&b)[tiles][2], const Chunk<chunk_rows> &chunk,
+                                               int first_row, int group, int lane) const
+    {
+        if constexpr (tiles == 1) {
+            int both[4];
+            load_matrices(both, chunk.q(first_row + lane % 8) + lane / 8 * 16);
+            b[0][0] = group ? both[2] : both[0];
+            b[0][1] = group ? both[3] : both[1];
+        } else {
+#pragma unroll
+            for (int tile = 0; tile < tiles; tile += 2) {
+                int two[4];
+                load_matrices(two, chunk.q(first_row + 8 * (tile + lane / 16) + lane % 8) +
+                                       32 * group + lane / 8 % 2 * 16);
+                b[tile][0] = two[0], b[tile][1] = two[1];
+                b[tile + 1][0] = two[2], b[tile + 1][1] = two[3];
+            }
+        }
+    }
+
+    /* One group of 32 columns of a chunk; first_row is the first of the rows. */
     template <int chunk_rows>
     __device__ __forceinline__ void add_group(const char *unit, int chunk_index, int group,
                                               const Chunk<chunk_rows> &chunk, int first_row,
-                                              const Scales<Type> &scales, const int (&b)[tiles][4],
-                                              int lane)
+                                              const Scales<Type> &scales, int lane)
     {
         const int g = lane / 4, t = lane % 4;
-        int a[4];
+        int a[4], b[tiles][2];
+        load_codes(b, chunk, first_row, group, lane);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             a[i] = chunk_word<Type>(unit, chunk_index, group, g + i % 2 * 8, t + i / 2 * 4);
         constexpr int parts = 32 / Type::sub;
-#pragma unroll
+#pragma unroll(tiles > 2 ? 1 : parts)
         for (int part = 0; part < parts; part++) {
             const int sub = group * parts + part;
             float scale[2], minimum[2] = {};
@@ -65,9 +87,10 @@ template <class Type, int tiles> struct MmaForm {
                     c[i] = c[i + 2] = MAGIC_BITS - Type::offset * sum;
                 }
                 if (parts == 1)
-                    mma_s8(c, a, {b[tile][2 * group], b[tile][2 * group + 1]});
+                    mma_s8(c, a, b[tile]);
                 else
-                    mma_s8(c, {a[2 * part], a[2 * part + 1]}, b[tile][2 * group + part]);
+                    mma_s8(c, {part ? a[2] : a[0], part ? a[3] : a[1]},
+                           part ? b[tile][1] : b[tile][0]);
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                     add_block<Type>(acc[tile][i], float_of(c[i]), scale[i / 2], minimum[i / 2],
@@ -81,14 +104,9 @@ template <class Type, int tiles> struct MmaForm {
                                               const Chunk<chunk_rows> &chunk, int first_row,
                                               const Scales<Type> &scales, int lane)
     {
-        int b[tiles][4];
-#pragma unroll
-        for (int tile = 0; tile < tiles; tile++)
-            load_matrices(b[tile], chunk.q(first_row + 8 * tile + lane % 8) + lane / 8 * 16);
-#pragma unroll
-        for (int group = 0; group < 2; group++)
-            if (group < groups)
-                add_group(unit, chunk_index, group, chunk, first_row, scales, b, lane);
+#pragma unroll 1
+        for (int group = 0; group < groups; group++)
+            add_group(unit, chunk_index, group, chunk, first_row, scales, lane);
     }
 
     /* Into [row][pitch]. */
@@ -141,10 +159,8 @@ template <class Type> struct DotForm {
             own[part] = half ? dots[1][part] : dots[0][part];
             other[part] = __shfl_xor_sync(ALL_LANES, half ? dots[0][part] : dots[1][part], 16);
         }
-#pragma unroll
-        for (int group = 0; group < 2; group++) {
-            if (group >= groups)
-                continue;
+#pragma unroll 1
+        for (int group = 0; group < groups; group++) {
             const float d = load(chunk.d(group, half));
             const int2 both = load(chunk.sums(group, half));
 #pragma unroll
@@ -285,10 +301,10 @@ __device__ __forceinline__ void tiled(const Pair (&pairs)[8], const Codes &codes
             loader.put(chunk, static_cast<int>(threadIdx.x));
             if (half == 0 && there && left > 0)
                 scales.put(weights.unit(unit), c, groups, lane);
-            load_chunk(c + 1 < chunks ? unit : unit + 1, (c + 1) % chunks);
             __syncthreads();
             if (left > 0)
                 form.add_chunk(weights.unit(unit), c, groups, chunk, 32 * half, scales, lane);
+            load_chunk(c + 1 < chunks ? unit : unit + 1, (c + 1) % chunks);
             __syncthreads();
         }
         start(unit + 2);

@@ -27,7 +27,7 @@ FLAGS = (
     *("-fcf-protection=none", "-Werror=uninitialized"),
 )
 
-ENTRY = re.compile(r'extern "C" __global__ void __launch_bounds__\(([^)]+)\)\s+(\w+)\(')
+ENTRY = re.compile(r'extern "C" __global__ void __launch_bounds__\((\w+)(?:, \d+)?\)\s+(\w+)\(')
 
 
 def cache_folder() -> Path:

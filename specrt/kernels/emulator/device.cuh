@@ -10,7 +10,7 @@
 #define __device__
 #define __forceinline__ inline
 #define __restrict__ __restrict
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 /* The line of a caller, for messages. */
 #define AT const char *file = __builtin_FILE(), int line = __builtin_LINE()
 #define HERE (emulator::Place{file, line})
