@@ -9,7 +9,7 @@
  *   linear_dot: up to 2 rows; a lane is a weight row, its half of the warp a group of 32 columns,
  *   linear_mma_8, linear_mma_16: products of 16 weight rows and 8 or twice 8 rows; both have a warp
  *   per segment of K, and add the segments through shared memory,
- *   linear_tiled: 64 weight rows and 64 rows a block, segment after segment,
+ *   linear_tiled: 64 weight rows and 32 rows a block, segment after segment,
  *   linear_f32_8, linear_f32_16: float rows, a lane per weight row and every second row.
  * For int8x2 half of a block's rows are second ones. Shared memory: as specrt/kernels/linear.py
  * says.

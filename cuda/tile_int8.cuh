@@ -59,7 +59,7 @@ template <class Type, int tiles> struct MmaForm {
         for (int i = 0; i < 4; i++)
             a[i] = chunk_word<Type>(unit, chunk_index, group, g + i % 2 * 8, t + i / 2 * 4);
         constexpr int parts = 32 / Type::sub;
-#pragma unroll(tiles > 2 ? 1 : parts)
+#pragma unroll
         for (int part = 0; part < parts; part++) {
             const int sub = group * parts + part;
             float scale[2], minimum[2] = {};
@@ -89,8 +89,7 @@ template <class Type, int tiles> struct MmaForm {
                 if (parts == 1)
                     mma_s8(c, a, b[tile]);
                 else
-                    mma_s8(c, {part ? a[2] : a[0], part ? a[3] : a[1]},
-                           part ? b[tile][1] : b[tile][0]);
+                    mma_s8(c, {a[2 * part], a[2 * part + 1]}, b[tile][part]);
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                     add_block<Type>(acc[tile][i], float_of(c[i]), scale[i / 2], minimum[i / 2],
@@ -222,6 +221,7 @@ __device__ __forceinline__ void split(const Pair (&pairs)[8], const Codes &codes
         const char *there = weights.unit(unit);
         cp_async_wait<num_stages - 1>();
         __syncwarp();
+#pragma unroll 1
         for (int c = 0; c < chunks; c++) {
             loader.put(chunk, lane);
             scales.put(there, c, groups, lane);
@@ -240,12 +240,23 @@ __device__ __forceinline__ void split(const Pair (&pairs)[8], const Codes &codes
     end_tile<rows>(partial, codes.q[1], first_row, pair, end, tile);
 }
 
-/* 64 weight rows times 64 rows: a warp has a tile of sixteen and half of the rows. */
+/* A unit of a tile: blocks first .. end are what its segment still has. */
+struct Place { int first, end; };
+
+template <class Type> __device__ __forceinline__ Place next_place(Place p, int step, int num_blocks)
+{
+    const int first = p.first + Type::unit_blocks;
+    if (first < p.end)
+        return {first, p.end};
+    return {p.end, p.end + step < num_blocks ? p.end + step : num_blocks};
+}
+
+/* 64 weight rows times 32 rows: a warp has a tile of sixteen and half of the rows. */
 template <class Type>
 __device__ __forceinline__ void tiled(const Pair (&pairs)[8], const Codes &codes, const End &end,
                                       int width)
 {
-    constexpr int rows = 64, tiles = 4, chunks = Type::unit_blocks * Type::block / CHUNK;
+    constexpr int rows = 32, tiles = 4, chunks = Type::unit_blocks * Type::block / CHUNK;
     using Weights = Ring<Type, 2, 64>;
     constexpr int ring_bytes = 2 * Weights::stage_bytes;
 
@@ -255,8 +266,6 @@ __device__ __forceinline__ void tiled(const Pair (&pairs)[8], const Codes &codes
     const int own = warp % tiles, half = warp / tiles, tile = tiles * group + own;
     const int num_blocks = width / Type::block;
     const int step = (num_blocks + NUM_SEGMENTS - 1) / NUM_SEGMENTS;
-    const int units = (step + Type::unit_blocks - 1) / Type::unit_blocks; /* of a segment */
-    const int num_units = (num_blocks + step - 1) / step * units;
     const int out_rows = codes.q[1] ? rows / 2 : rows;
     const int first_row = static_cast<int>(blockIdx.y) * out_rows;
 
@@ -269,56 +278,50 @@ __device__ __forceinline__ void tiled(const Pair (&pairs)[8], const Codes &codes
                                                          num_blocks * Weights::block_bytes};
     const bool there = tile * TILE_ROWS < pair.num_rows;
     ChunkLoader<rows, THREADS> loader;
-    MmaForm<Type, 4> form, total;
+    MmaForm<Type, rows / 16> form, total;
     form.clear();
     total.clear();
-    const auto first_of = [&](int unit) {
-        return unit / units * step + unit % units * Type::unit_blocks;
+    const auto start = [&](int unit, Place p) {
+        const int count = there ? unit_count<Type>(p.first, p.end) : 0;
+        weights.start(unit, p.first, count, half * 32 + lane);
     };
-    const auto end_of = [&](int unit) {
-        const int last = (unit / units + 1) * step;
-        return unit >= num_units ? 0 : last < num_blocks ? last : num_blocks;
+    const auto load_chunk = [&](Place p, int c) {
+        loader.load_from(codes, first_row, end.num_rows, width, p.first * Type::block + c * CHUNK,
+                         p.end * Type::block, static_cast<int>(threadIdx.x));
     };
-    const auto start = [&](int unit) {
-        const int first = first_of(unit);
-        const int count = there ? unit_count<Type>(first, end_of(unit)) : 0;
-        weights.start(unit, first, count, half * 32 + lane);
-    };
-    const auto load_chunk = [&](int unit, int c) {
-        loader.load_from(codes, first_row, end.num_rows, width,
-                         first_of(unit) * Type::block + c * CHUNK, end_of(unit) * Type::block,
-                         static_cast<int>(threadIdx.x));
-    };
-    start(0);
-    start(1);
-    load_chunk(0, 0);
-    for (int unit = 0; unit < num_units; unit++) {
-        const int left = unit_count<Type>(first_of(unit), end_of(unit));
-        const int groups = Type::block == 32 ? left : 2;
+    Place place{0, step};
+    start(0, place);
+    start(1, next_place<Type>(place, step, num_blocks));
+    load_chunk(place, 0);
+    for (int unit = 0; place.first < num_blocks; unit++) {
+        const int groups = Type::block == 32 ? unit_count<Type>(place.first, place.end) : 2;
+        const Place next = next_place<Type>(place, step, num_blocks);
         cp_async_wait<1>();
         __syncthreads();
+#pragma unroll 1
         for (int c = 0; c < chunks; c++) {
             loader.put(chunk, static_cast<int>(threadIdx.x));
-            if (half == 0 && there && left > 0)
+            if (half == 0 && there)
                 scales.put(weights.unit(unit), c, groups, lane);
             __syncthreads();
-            if (left > 0)
-                form.add_chunk(weights.unit(unit), c, groups, chunk, 32 * half, scales, lane);
-            load_chunk(c + 1 < chunks ? unit : unit + 1, (c + 1) % chunks);
+            form.add_chunk(weights.unit(unit), c, groups, chunk, rows / 2 * half, scales, lane);
+            load_chunk(c + 1 < chunks ? place : next, (c + 1) % chunks);
             __syncthreads();
         }
-        start(unit + 2);
-        if ((unit + 1) % units)
-            continue;
+        start(unit, next_place<Type>(next, step, num_blocks));
+        if (next.first == place.end) {
 #pragma unroll
-        for (int i = 0; i < 16; i++)
-            total.acc[i / 4][i % 4] = __fadd_rn(total.acc[i / 4][i % 4], form.acc[i / 4][i % 4]);
-        form.clear();
+            for (int i = 0; i < rows / 4; i++)
+                total.acc[i / 4][i % 4] =
+                    __fadd_rn(total.acc[i / 4][i % 4], form.acc[i / 4][i % 4]);
+            form.clear();
+        }
+        place = next;
     }
     float *sums = shared_block<float>();
     constexpr int pitch = tiles * TILE_ROWS;
     __syncthreads();
-    total.put(sums + 32 * half * pitch + own * TILE_ROWS, pitch, lane);
+    total.put(sums + rows / 2 * half * pitch + own * TILE_ROWS, pitch, lane);
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < out_rows * pitch; i += THREADS) {
         float value = load(sums + i);
