@@ -4,23 +4,30 @@
  * x, add and out are [T, width] floats, weight is [width]; weight and add may be null, out may be x
  * or add. Grid T: a block is one row, so rows stand alone. Lane j of 4 * THREADS sums x[j]^2,
  * x[j + 4 * THREADS]^2, ... by fma; thread t has lanes 4 t .. 4 t + 3 and adds them as
- * (0 + 2) + (1 + 3); block_sum adds the threads. Shared memory: a float per warp. The _x4 entry
- * wants width % 4 = 0 and addresses that are multiples of 16; both give the same bits. The host has
+ * (0 + 2) + (1 + 3); block_sum adds the threads. Shared memory: a float per warp. The _x4 entries
+ * want width % 4 = 0 and addresses that are multiples of 16; both give the same bits. The host has
  * 16 lanes: it agrees within rounding.
+ *
+ * The acts entries write what quantize makes of the result too, as in quantize.cuh; they want
+ * width % 32 = 0, and out may be null.
  */
-#include "common.cuh"
+#include "quantize.cuh"
 
 #define THREADS 256
 
-template <bool aligned>
-__device__ __forceinline__ void rms_norm(const float *x, const float *weight, const float *add,
-                                         float *out, int width, float eps)
+struct Rows {
+    const float *x, *weight, *add;
+    float *out;
+    int width;
+    float eps;
+};
+
+/* 1 / sqrt(mean(x^2) + eps) of the block's row, for each thread. */
+template <bool aligned> __device__ __forceinline__ float inverse_rms(const Rows &r, const float *x)
 {
-    const long long start = static_cast<long long>(blockIdx.x) * width;
-    const int first = 4 * static_cast<int>(threadIdx.x);
     float4 sums = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    for (int i = first; i < width; i += 4 * THREADS) {
-        const float4 v = load4<aligned>(x + start + i, width - i);
+    for (int i = 4 * static_cast<int>(threadIdx.x); i < r.width; i += 4 * THREADS) {
+        const float4 v = load4<aligned>(x + i, r.width - i);
         sums.x = __fmaf_rn(v.x, v.x, sums.x);
         sums.y = __fmaf_rn(v.y, v.y, sums.y);
         sums.z = __fmaf_rn(v.z, v.z, sums.z);
@@ -28,34 +35,79 @@ __device__ __forceinline__ void rms_norm(const float *x, const float *weight, co
     }
     const float lanes = __fadd_rn(__fadd_rn(sums.x, sums.z), __fadd_rn(sums.y, sums.w));
     const float sum = block_sum<THREADS / 32>(lanes, shared_block<float>());
-    const float mean = __fdiv_rn(sum, __int2float_rn(width));
-    const float factor = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, eps)));
-    for (int i = first; i < width; i += 4 * THREADS) {
-        float4 v = load4<aligned>(x + start + i, width - i);
-        v = make_float4(__fmul_rn(v.x, factor), __fmul_rn(v.y, factor), __fmul_rn(v.z, factor),
-                        __fmul_rn(v.w, factor));
-        if (weight) {
-            const float4 w = load4<aligned>(weight + i, width - i);
-            v = make_float4(__fmul_rn(v.x, w.x), __fmul_rn(v.y, w.y), __fmul_rn(v.z, w.z),
-                            __fmul_rn(v.w, w.w));
-        }
-        if (add) {
-            const float4 a = load4<aligned>(add + start + i, width - i);
-            v = make_float4(__fadd_rn(v.x, a.x), __fadd_rn(v.y, a.y), __fadd_rn(v.z, a.z),
-                            __fadd_rn(v.w, a.w));
-        }
-        store4<aligned>(out + start + i, v, width - i);
+    const float mean = __fdiv_rn(sum, __int2float_rn(r.width));
+    return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, r.eps)));
+}
+
+/* The four results at column i of the row at start. */
+template <bool aligned>
+__device__ __forceinline__ float4 normed(const Rows &r, long long start, int i, float factor)
+{
+    float4 v = load4<aligned>(r.x + start + i, r.width - i);
+    v = make_float4(__fmul_rn(v.x, factor), __fmul_rn(v.y, factor), __fmul_rn(v.z, factor),
+                    __fmul_rn(v.w, factor));
+    if (r.weight) {
+        const float4 w = load4<aligned>(r.weight + i, r.width - i);
+        v = make_float4(__fmul_rn(v.x, w.x), __fmul_rn(v.y, w.y), __fmul_rn(v.z, w.z),
+                        __fmul_rn(v.w, w.w));
+    }
+    if (r.add) {
+        const float4 a = load4<aligned>(r.add + start + i, r.width - i);
+        v = make_float4(__fadd_rn(v.x, a.x), __fadd_rn(v.y, a.y), __fadd_rn(v.z, a.z),
+                        __fadd_rn(v.w, a.w));
+    }
+    return v;
+}
+
+template <bool aligned> __device__ __forceinline__ void rms_norm(const Rows &r)
+{
+    const long long start = static_cast<long long>(blockIdx.x) * r.width;
+    const float factor = inverse_rms<aligned>(r, r.x + start);
+    for (int i = 4 * static_cast<int>(threadIdx.x); i < r.width; i += 4 * THREADS)
+        store4<aligned>(r.out + start + i, normed<aligned>(r, start, i, factor), r.width - i);
+}
+
+template <bool aligned>
+__device__ __forceinline__ void rms_norm_acts(const Rows &r, const Acts &acts)
+{
+    const long long start = static_cast<long long>(blockIdx.x) * r.width;
+    const float factor = inverse_rms<aligned>(r, r.x + start);
+    for (int first = 0; first < r.width; first += 4 * THREADS) { /* with all lanes of a warp */
+        const int i = first + 4 * static_cast<int>(threadIdx.x);
+        const bool there = i < r.width;
+        float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (there)
+            v = normed<aligned>(r, start, i, factor);
+        if (there && r.out)
+            store4<aligned>(r.out + start + i, v, 4);
+        write_acts<aligned>(acts, v, start + i, there);
     }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 rms_norm_x4(const float *x, const float *weight, const float *add, float *out, int width, float eps)
 {
-    rms_norm<true>(x, weight, add, out, width, eps);
+    rms_norm<true>({x, weight, add, out, width, eps});
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 rms_norm_x1(const float *x, const float *weight, const float *add, float *out, int width, float eps)
 {
-    rms_norm<false>(x, weight, add, out, width, eps);
+    rms_norm<false>({x, weight, add, out, width, eps});
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+rms_norm_acts_x4(const float *x, const float *weight, const float *add, float *out, int width,
+                 float eps, float *copy, signed char *q, float *d, int *sums, signed char *q2,
+                 float *d2, int *sums2)
+{
+    rms_norm_acts<true>({x, weight, add, out, width, eps}, {copy, q, d, sums, q2, d2, sums2});
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+rms_norm_acts_x1(const float *x, const float *weight, const float *add, float *out, int width,
+                 float eps, float *copy, signed char *q, float *d, int *sums, signed char *q2,
+                 float *d2, int *sums2)
+{
+    rms_norm_acts<false>({x, weight, add, out, width, eps}, {copy, q, d, sums, q2, d2, sums2});
 }

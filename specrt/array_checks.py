@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from specrt.errors import MismatchError
+from specrt.errors import MismatchError, UnsupportedError
+from specrt.ops import Rope, RopePairing
+
+if TYPE_CHECKING:
+    from specrt.state.step import StepInputs
 
 
 def check(name: str, array: Any, dtype: type, shape: tuple[int, ...]) -> None:
@@ -19,17 +23,40 @@ def check(name: str, array: Any, dtype: type, shape: tuple[int, ...]) -> None:
         )
 
 
+def check_accept(ids: Any, step: StepInputs, out: Any) -> None:
+    """Raise ``MismatchError`` unless ids are [T] int32 and out is [B, 3] int32 for the step."""
+    check("accept: ids", ids, np.int32, (len(ids),))
+    check("accept: out", out, np.int32, (len(step.row_offsets) - 1, 3))
+    if len(step.tokens) < len(ids):
+        raise MismatchError(f"accept: {len(ids)} rows; the step inputs hold {len(step.tokens)}")
+
+
 def check_copy(x: Any, out: Any) -> None:
     """Raise ``MismatchError`` unless both are [T, N] of one dtype with adjacent columns."""
-    for name, array in (("x", x), ("out", out)):
-        if array.ndim != 2 or array.strides[1] != array.itemsize:
-            raise MismatchError(
-                f"copy: {name} has shape {array.shape} and strides {array.strides}; "
-                "expected [T, N] with adjacent columns"
-            )
+    _check_rows("copy: x", x)
+    _check_rows("copy: out", out)
     if x.dtype != out.dtype or x.shape != out.shape:
         raise MismatchError(
             f"copy: out is {out.dtype} {out.shape}; expected {x.dtype} {x.shape} as x"
+        )
+
+
+def check_select(x: Any, index: Any, out: Any) -> None:
+    """Raise ``MismatchError`` unless x, out are [T, N], [n, N] of one dtype, index is [n] int32."""
+    _check_rows("select: x", x)
+    _check_rows("select: out", out)
+    check("select: index", index, np.int32, (len(out),))
+    if x.dtype != out.dtype or x.shape[1] != out.shape[1]:
+        raise MismatchError(
+            f"select: out is {out.dtype} {out.shape}; expected rows as x has, {x.dtype} {x.shape}"
+        )
+
+
+def _check_rows(name: str, array: Any) -> None:
+    if array.ndim != 2 or array.strides[1] != array.itemsize:
+        raise MismatchError(
+            f"{name} has shape {array.shape} and strides {array.strides}; "
+            "expected [T, N] with adjacent columns"
         )
 
 
@@ -45,11 +72,85 @@ def check_top_k(logits: Any, ids: Any, values: Any) -> None:
         )
 
 
-def check_rms_norm(x: Any, weight: Any | None, out: Any, add: Any | None) -> None:
-    """Raise ``MismatchError`` unless x, out and add are [T, D] f32, and weight is [D] f32."""
+def check_acts(op: str, acts: Any, shape: tuple[int, int]) -> None:
+    """Raise ``MismatchError`` unless the acts hold rows of this shape, or more."""
+    if acts.num_rows < shape[0] or acts.width != shape[1]:
+        raise MismatchError(
+            f"{op}: the acts hold {acts.num_rows} rows of width {acts.width}; expected at least "
+            f"{shape[0]} of {shape[1]}"
+        )
+
+
+def check_results(op: str, out: Any | None, acts: Any | None, shape: tuple[int, int]) -> None:
+    """Raise ``MismatchError`` unless there is out or acts, f32 and rows of this shape."""
+    if out is not None:
+        check(f"{op}: out", out, np.float32, shape)
+    if acts is not None:
+        check_acts(op, acts, shape)
+    if out is None and (acts is None or acts.x is acts.first is None):
+        raise MismatchError(f"{op}: neither out nor a form of acts; expected one to write")
+
+
+def check_glu(gate: Any, up: Any, out: Any | None, acts: Any | None) -> None:
+    """Raise ``MismatchError`` unless gate, up and out are [T, F] f32, and acts hold such rows."""
+    shape = (len(gate), gate.shape[-1])
+    for name, array in (("gate", gate), ("up", up)):
+        check(f"glu: {name}", array, np.float32, shape)
+    check_results("glu", out, acts, shape)
+
+
+def check_rms_norm(
+    x: Any, weight: Any | None, out: Any | None, add: Any | None, acts: Any | None
+) -> None:
+    """Raise ``MismatchError`` unless x, out, add are [T, D] f32, weight [D], and acts such rows."""
     check("rms_norm: x", x, np.float32, (len(x), x.shape[-1]))
-    check("rms_norm: out", out, np.float32, x.shape)
+    check_results("rms_norm", out, acts, x.shape)
     if weight is not None:
         check("rms_norm: weight", weight, np.float32, (x.shape[1],))
     if add is not None:
         check("rms_norm: add", add, np.float32, x.shape)
+
+
+def check_step(op: str, step: Any, num_rows: int, cache: Any) -> None:
+    """Raise ``MismatchError`` unless the step has that many rows and the layer's table."""
+    have, pages = len(step.positions), step.ring_table.shape[1]
+    if have < num_rows:
+        raise MismatchError(f"{op}: {num_rows} rows; the step inputs hold {have}")
+    if cache.ring_pages > pages:
+        raise MismatchError(
+            f"{op}: the layer is a ring of {cache.ring_pages} pages; the step inputs name {pages}"
+        )
+
+
+def check_rope_kv(
+    q: Any, k: Any, v: Any, cache: Any, step: Any, rope: Rope, q_norm: Any, k_norm: Any
+) -> None:
+    """Raise unless q is [T, H * Dh], k and v [T, Hkv * Dh], norms [Dh], and the step fits."""
+    dims = cache.head_dim
+    check("rope_kv: q", q, np.float32, (len(q), q.shape[-1] // dims * dims))
+    for name, array in (("k", k), ("v", v)):
+        check(f"rope_kv: {name}", array, np.float32, (len(q), cache.num_heads * dims))
+    for name, norm in (("q_norm", q_norm), ("k_norm", k_norm)):
+        if norm is not None:
+            check(f"rope_kv: {name}", norm, np.float32, (dims,))
+    positions, pairs = rope.table.shape[:2]
+    check("rope_kv: the rope table", rope.table, np.float32, (positions, pairs, 2))
+    if 2 * pairs > dims:
+        raise MismatchError(f"rope_kv: the table rotates {2 * pairs} dims; a head has {dims}")
+    pairings = get_args(RopePairing)
+    if rope.pairing not in pairings:
+        raise UnsupportedError(f"rope_kv: pairing {rope.pairing!r}; expected {', '.join(pairings)}")
+    check_step("rope_kv", step, len(q), cache)
+
+
+def check_attention(q: Any, cache: Any, step: Any, window: int, out: Any) -> None:
+    """Raise ``MismatchError`` unless q and out are [T, H * Dh], and window and step fit."""
+    group = cache.num_heads * cache.head_dim
+    check("attention: q", q, np.float32, (len(q), max(1, q.shape[-1] // group) * group))
+    check("attention: out", out, np.float32, q.shape)
+    check_step("attention", step, len(q), cache)
+    if not 0 <= window < 2**31 or (cache.ring_pages and window == 0):
+        raise MismatchError(
+            f"attention: window {window} on a layer with {cache.ring_pages} ring pages; "
+            "expected a positive window of 31 bits for a ring, or 0 for all positions"
+        )

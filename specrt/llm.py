@@ -11,13 +11,13 @@ from typing import Any, cast, overload
 import numpy as np
 
 from specrt.completion import Completion
+from specrt.devices import make_ops
 from specrt.drafters import check_drafter
 from specrt.errors import OptionError
 from specrt.generate import INHERIT, Generator, Inherit, Message, Prompt, Spec, chat_ids
 from specrt.gguf.chat_template import ChatTemplate
 from specrt.gguf.reader import GGUFFile, open_gguf
 from specrt.gguf.tokenizer import load_tokenizer
-from specrt.host import HostOps
 from specrt.memory import DEFAULT_SEQUENCES, MemoryPlan, memory_plan, usable_context
 from specrt.models import check_architecture, load_trunk
 from specrt.models.decoder import MAX_ROWS, Decoder
@@ -25,9 +25,8 @@ from specrt.ops import KVType, Ops
 from specrt.options import MAX_DRAFT, SamplingParams, SpecOptions
 from specrt.perplexity import logits_rows, perplexity
 from specrt.pull import MODELS, cached
-from specrt.reference import ReferenceOps
 from specrt.session import Session
-from specrt.settings import DRAFT_MODEL, spec_options
+from specrt.settings import DRAFT_MODEL, GRAPH_BUDGET, spec_options
 from specrt.speculative.draft_head import DraftHead
 from specrt.speculative.registry import Registry, default_registry
 from specrt.speculative.speculation import Speculation
@@ -175,7 +174,9 @@ class LLM:
     def plan(self) -> MemoryPlan:
         """What the model needs in memory, beside what the machine had when this was first asked."""
         target = self.target
-        return memory_plan(self.gguf, self.context, target.kv_type, target.max_sequences)
+        return memory_plan(
+            self.gguf, self.context, target.kv_type, target.max_sequences, target.ops.device
+        )
 
     def session(self) -> Session:
         """A conversation that keeps what it has consumed between turns."""
@@ -224,6 +225,7 @@ def load(
     kv_type: KVType = "f16",
     spec: Spec = INHERIT,
     threads: int | None = None,
+    graph_budget: int | None = None,
     max_sequences: int = DEFAULT_SEQUENCES,
     registry: Registry | None = None,
     verbose: bool = True,
@@ -233,12 +235,15 @@ def load(
     Args:
         path: the file, any part of a split one, a name that was pulled; None: smollm2-135m.
         draft_model: a drafter's file.
-        device: "cpu", "reference" (slow, for checking), or "auto".
+        device: "cpu", "cuda", "auto" (cuda where it is usable, else cpu), or for checking, slow:
+            "emulator" (the CUDA kernels on the CPU) and "reference".
         context: positions of a sequence; None: the model's, at most 8192.
         kv_type: "f16", "f32" or "q8_0".
         spec: speculation where a call sets none: a name, several joined by commas, "auto", "none",
             ``SpecOptions``; omitted: the environment, else "auto".
         threads: of the CPU; None: as many as the process may use.
+        graph_budget: device memory of CUDA graphs, MiB, 0 for none; None: the environment, else
+            256.
         max_sequences: how many can be open at a time.
         registry: the speculators to choose from; None: specrt's own.
         verbose: print the memory plan to stderr.
@@ -255,7 +260,8 @@ def load(
         raise OptionError(f"max_sequences = {max_sequences}: expected 1 to {MAX_SEQUENCES}")
     if kv_type not in ("f16", "f32", "q8_0"):
         raise OptionError(f"kv_type = {kv_type!r}: expected 'f16', 'f32' or 'q8_0'")
-    ops = _ops(device, threads)
+    budget = GRAPH_BUDGET.from_environment() if graph_budget is None else graph_budget
+    ops = make_ops(device, threads, budget, verbose)
     gguf = open_gguf(find_model(path))
     check_architecture(gguf)
     draft_model = DRAFT_MODEL.from_environment() if draft_model is None else draft_model
@@ -273,21 +279,6 @@ def load(
     if verbose:
         print(llm.plan, file=sys.stderr)
     return llm
-
-
-def _ops(device: str, threads: int | None) -> Ops:
-    """The op set for a device.
-
-    Raises:
-        OptionError: no such device here.
-    """
-    if threads is not None and threads < 1:
-        raise OptionError(f"threads = {threads}: expected an integer >= 1")
-    if device == "reference":
-        return ReferenceOps()
-    if device in ("auto", "cpu"):
-        return HostOps(threads)
-    raise OptionError(f"device = {device!r}: expected 'auto', 'cpu' or 'reference'")
 
 
 def find_model(path: str | os.PathLike[str] | None) -> str | os.PathLike[str]:

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+import numpy as np
+
 from .acts import Acts
 
 Array = Any
@@ -23,6 +25,7 @@ Role = Literal["int8", "int8x2", "f32"]
 Activation = Literal["silu", "gelu_tanh"]
 RopePairing = Literal["neox", "interleaved"]
 KVType = Literal["f32", "f16", "q8_0"]
+DeviceName = Literal["auto", "cpu", "cuda", "emulator", "reference"]
 
 PAGE = 64
 """Positions in a KV page, and in an attention chunk."""
@@ -62,6 +65,9 @@ class StepInputs(Protocol):
     page_table: Array
     ring_table: Array
 
+    def publish(self) -> None:
+        """Hand what was written to the ops: the next run reads it."""
+
 
 class KVLayer(Protocol):
     """One layer's cached keys and values in pages of 64 positions; the layout is the op set's.
@@ -77,11 +83,14 @@ class KVLayer(Protocol):
 class Program(Protocol):
     """Recorded ops over fixed buffers."""
 
+    def prepare(self) -> None:
+        """Make what can be made before the next run, so that its time is that of the ops."""
+
     def run(self) -> None: ...
 
 
 class Ops(Protocol):
-    """An op set: ``specrt.reference.ReferenceOps``, ``specrt.host.HostOps``.
+    """An op set: ``ReferenceOps``, ``HostOps``, ``KernelOps``.
 
     Weights, prepared rows, caches and step inputs are the op set's own; what it takes of them is
     what it made, hence no narrower type than Any.
@@ -92,6 +101,10 @@ class Ops(Protocol):
     def record(self) -> AbstractContextManager[Program]: ...
 
     def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array: ...
+
+    def assign(self, array: Array, values: np.ndarray) -> None: ...
+
+    def to_host(self, array: Array) -> np.ndarray: ...
 
     def weight(self, tensor: Any, role: Role = "int8", bias: Any = None) -> Weight: ...
 
@@ -114,7 +127,14 @@ class Ops(Protocol):
     def embed(self, weight: Any, step: Any, *, scale: float, out: Array) -> None: ...
 
     def rms_norm(
-        self, x: Array, weight: Array, eps: float, *, out: Array, add: Array | None = None
+        self,
+        x: Array,
+        weight: Array,
+        eps: float,
+        *,
+        out: Array | None,
+        add: Array | None = None,
+        acts: Any | None = None,
     ) -> None: ...
 
     def quantize(self, x: Array, *, out: Any) -> None: ...
@@ -148,25 +168,42 @@ class Ops(Protocol):
         out: Array,
     ) -> None: ...
 
-    def glu(self, gate: Array, up: Array, *, activation: Activation, out: Array) -> None: ...
+    def glu(
+        self,
+        gate: Array,
+        up: Array,
+        *,
+        activation: Activation,
+        out: Array | None,
+        acts: Any | None = None,
+    ) -> None: ...
 
     def head(
         self, weight: Any, acts: Any, *, ids: Array, logits: Array | None, softcap: float
     ) -> None: ...
 
+    def accept(self, ids: Array, step: Any, *, out: Array) -> None: ...
+
     def copy(self, x: Array, *, out: Array) -> None: ...
 
+    def select(self, x: Array, index: Array, *, out: Array) -> None: ...
 
-def usable_cuda() -> bool:
-    """Whether kernels can be compiled and run on a CUDA device.
 
-    CuPy may be there without a driver, a device or NVRTC: this alone decides.
+def cuda_problem() -> str | None:
+    """Why kernels cannot be compiled and run on a CUDA device; None if they can.
+
+    CuPy may be there without a driver, a device or NVRTC.
     """
     from .errors import UnsupportedError
     from .kernels._module import find_cuda  # op sets import this module
 
     try:
         find_cuda()
-    except UnsupportedError:
-        return False
-    return True
+    except UnsupportedError as error:
+        return str(error)
+    return None
+
+
+def usable_cuda() -> bool:
+    """Whether kernels can be compiled and run on a CUDA device: this alone decides."""
+    return cuda_problem() is None

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from specrt.errors import OptionError
-from specrt.ops import KVType
+from specrt.ops import DeviceName, KVType
 from specrt.options import MAX_DRAFT, SpecOptions
 
 PREFIXES: Final = ("SPECRT_SPEC", "TS_SPEC", "TS_MTP")
 """Of environment variables; where several are set, the first wins."""
 
 KV_TYPES: Final[tuple[str, ...]] = get_args(KVType)
-DEVICES: Final = ("auto", "cpu", "reference")
+DEVICES: Final[tuple[str, ...]] = get_args(DeviceName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,15 @@ DEVICE: Final = Setting(
     "auto", "where to compute", "NAME",
 )  # fmt: skip
 
+GRAPH_BUDGET: Final = Setting(
+    "graph_budget", "--graph-budget", (),
+    ("SPECRT_VERIFY_CACHE_BUDGET_MB", "TS_Q35_VERIFY_CACHE_BUDGET_MB"),
+    _within(int, 0, 2**20), "MiB from 0 to 1048576", "256",
+    "device memory of CUDA graphs, 0 for none", "MIB",
+)  # fmt: skip
+
 SPECULATION: Final = (SPEC, SPEC_TYPE, SPEC_DRAFT, SPEC_PMIN, DRAFT_MODEL)
-MODEL: Final = (CONTEXT, THREADS, KV_TYPE, DEVICE)
+MODEL: Final = (CONTEXT, THREADS, KV_TYPE, DEVICE, GRAPH_BUDGET)
 SETTINGS: Final = SPECULATION + MODEL
 
 

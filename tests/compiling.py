@@ -42,9 +42,9 @@ class Nvcc:
         codes = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in architectures]
         return self._compile(text, folder, "-fatbin", "-Xptxas=-v", *codes)[0]
 
-    def ptx(self, text: str, folder: Path) -> str:
+    def ptx(self, text: str, folder: Path, architecture: int = OLDEST) -> str:
         """The text before assembly."""
-        return self._compile(text, folder, "-ptx", f"-arch=compute_{OLDEST}")[1]
+        return self._compile(text, folder, "-ptx", f"-arch=compute_{architecture}")[1]
 
     def _compile(self, text: str, folder: Path, *options: str) -> tuple[str, str]:
         source, result = folder / "kernel.cu", folder / "result"
@@ -78,9 +78,9 @@ class Nvrtc:
         options = ("--ptxas-options=-v",)
         return "".join(self._compile(text, f"sm_{a}", *options)[0] for a in architectures)
 
-    def ptx(self, text: str, folder: Path) -> str:
+    def ptx(self, text: str, folder: Path, architecture: int = OLDEST) -> str:
         """The text before assembly."""
-        return self._compile(text, f"compute_{OLDEST}")[1]
+        return self._compile(text, f"compute_{architecture}")[1]
 
     def _compile(self, text: str, architecture: str, *options: str) -> tuple[str, str]:
         program = ctypes.c_void_p()

@@ -115,6 +115,9 @@ cdef class Tape:
             raise MemoryError
         self.owned.append(owned)
 
+    def prepare(self):
+        """Nothing: a tape is ready."""
+
     def run(self):
         """Run every phase."""
         with nogil:
@@ -122,9 +125,11 @@ cdef class Tape:
 
 
 include "host/kv.pxi"
+include "host/linear.pxi"
+include "host/accept.pxi"
 include "host/attention.pxi"
 include "host/copy.pxi"
 include "host/glu.pxi"
-include "host/linear.pxi"
 include "host/rms_norm.pxi"
 include "host/rope_kv.pxi"
+include "host/select.pxi"

@@ -67,6 +67,10 @@ class ForcedRuntime(Runtime):
         self, requests: list[Request], drafts: list[Draft], taps: frozenset[Tap], logits: bool
     ) -> Verification:
         verification = super()._verify(requests, drafts, taps, logits)
-        (request,) = requests
+        (request,), (draft,) = requests, drafts
         first = request.sequence.cursor.cache_len + 1
-        return replace(verification, ids=self._text[first : first + len(verification.ids)])
+        ids = self._text[first : first + len(verification.ids)]
+        differs = [i for i, token in enumerate(draft.tokens) if token != ids[i]]
+        m = min(differs, default=len(draft.tokens))
+        outcomes = np.array([[m, ids[m], first + m]], np.int32)
+        return replace(verification, ids=ids, outcomes=outcomes)

@@ -213,6 +213,7 @@ def load_model(
         kv_type=args.kv_type or "f16",
         spec=spec_from(args) if spec is None else spec,
         threads=args.threads,
+        graph_budget=args.graph_budget,
         verbose=False,
         **options,
     )

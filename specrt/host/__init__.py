@@ -14,6 +14,7 @@ from ..acts import Acts
 from ..ops import Activation, KVType, Role, Rope
 from ..reference.quant_blocks import dequantize
 from ..state.step import StepInputs
+from .accept import accept
 from .attention import attention
 from .copy import copy
 from .embed import embed
@@ -25,6 +26,7 @@ from .machine import LEVELS, available_levels, choose_level, choose_threads
 from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
+from .select import select
 from .weights import HostWeight
 
 __all__ = ["HostOps", "available_levels"]
@@ -90,6 +92,14 @@ class HostOps:
         start = -memory.ctypes.data % ALIGNMENT
         return memory[start : start + num_bytes].view(dtype).reshape(shape)
 
+    def assign(self, array: Array, values: np.ndarray) -> None:
+        """Write values into a buffer, or a part of one."""
+        array[...] = values
+
+    def to_host(self, array: Array) -> np.ndarray:
+        """The array itself."""
+        return array
+
     def weight(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> HostWeight:
         """A matrix [N, K] over a GGUF tensor; bias is [N] f32."""
         return HostWeight(tensor, role, bias)
@@ -131,10 +141,17 @@ class HostOps:
         self._do(embed, weight, step.tokens, scale=scale, out=out)
 
     def rms_norm(
-        self, x: Array, weight: Array | None, eps: float, *, out: Array, add: Array | None = None
+        self,
+        x: Array,
+        weight: Array | None,
+        eps: float,
+        *,
+        out: Array | None,
+        add: Array | None = None,
+        acts: Acts | None = None,
     ) -> None:
         """Normalise rows."""
-        self._do(rms_norm, x, weight, eps, out=out, add=add)
+        self._do(rms_norm, x, weight, eps, out=out, add=add, acts=acts)
 
     def quantize(self, x: Array, *, out: Acts) -> None:
         """Prepare rows for ``linear``."""
@@ -180,9 +197,17 @@ class HostOps:
         """Attention over the cache."""
         self._do(attention, q, cache, step, scale=scale, window=window, out=out)
 
-    def glu(self, gate: Array, up: Array, *, activation: Activation, out: Array) -> None:
+    def glu(
+        self,
+        gate: Array,
+        up: Array,
+        *,
+        activation: Activation,
+        out: Array | None,
+        acts: Acts | None = None,
+    ) -> None:
         """Gate rows."""
-        self._do(glu, gate, up, activation=activation, out=out)
+        self._do(glu, gate, up, activation=activation, out=out, acts=acts)
 
     def head(
         self,
@@ -196,6 +221,14 @@ class HostOps:
         """Logits and their argmax."""
         self._do(head, weight, acts, ids=ids, logits=logits, softcap=softcap)
 
+    def accept(self, ids: Array, step: StepInputs, *, out: Array) -> None:
+        """Greedy acceptance."""
+        self._do(accept, ids, step, out=out)
+
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows."""
         self._do(copy, x, out=out)
+
+    def select(self, x: Array, index: Array, *, out: Array) -> None:
+        """Choose rows."""
+        self._do(select, x, index, out=out)

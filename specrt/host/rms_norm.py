@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._ext.host_ops import Tape, record_rms_norm
+from ..acts import Acts
 from ..array_checks import check_rms_norm
 
 Array = Any
@@ -16,9 +17,10 @@ def rms_norm(
     weight: Array | None,
     eps: float,
     *,
-    out: Array,
+    out: Array | None,
     add: Array | None = None,
+    acts: Acts | None = None,
 ) -> None:
     """Record ``rms_norm``: x, out and add [T, D] f32, weight [D] f32."""
-    check_rms_norm(x, weight, out, add)
-    record_rms_norm(tape, x, weight, eps, out, add)
+    check_rms_norm(x, weight, out, add, acts)
+    record_rms_norm(tape, x, weight, eps, out, add, acts)

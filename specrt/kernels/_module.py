@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +16,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import MismatchError, UnsupportedError
+from ..ops import Program
+from .graphs import GRAPH_BYTES, GraphProgram, Graphs
+from .pinned import PinnedSender
+from .program import Launch
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"\s*$')
 OPTIONS = ("--std=c++17", "--fmad=false")
@@ -44,6 +49,33 @@ class Device(Protocol):
             shared_bytes: Of the dynamic shared block.
             defines: Macros, "NAME value" each, that the file is compiled with: a module of its own.
         """
+
+
+class ComputeDevice(Device, Protocol):
+    """A device with its arrays; what is asked of it happens in the order in which it was asked."""
+
+    name: str
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A new array of zeros, at a multiple of 256 bytes."""
+
+    def to_device(self, values: np.ndarray) -> Any:
+        """A new array of these values."""
+
+    def assign(self, array: Any, values: np.ndarray) -> None:
+        """Write values into an array, or a part of one."""
+
+    def to_host(self, array: Any) -> np.ndarray:
+        """The values, once all that was asked before is done."""
+
+    def ordered(self) -> AbstractContextManager[None]:
+        """Within the block array operations happen in order with everything else."""
+
+    def sender(self, array: Any) -> Callable[[np.ndarray], None]:
+        """What copies values of its shape into an array, for each step anew."""
+
+    def program(self, launches: Sequence[Launch]) -> Program:
+        """What makes these launches, again and again."""
 
 
 def kernel_folder() -> Path:
@@ -127,18 +159,25 @@ def find_cuda() -> Any:
 
 
 class CudaDevice:
-    """The current CUDA device.
+    """The current CUDA device, on a stream of its own.
 
     Args:
         verbose: say on stderr what is being compiled.
+        graph_bytes: the most device memory of graphs; 0 for none.
 
     Raises:
         UnsupportedError: see ``find_cuda``.
     """
 
-    def __init__(self, verbose: bool = False) -> None:
-        self._cupy = find_cuda()
+    name = "cuda"
+
+    def __init__(self, verbose: bool = False, graph_bytes: int = GRAPH_BYTES) -> None:
+        self._cupy = cupy = find_cuda()
         self._verbose = verbose
+        self._device = cupy.cuda.Device()
+        with self._device:
+            self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._graphs = Graphs(cupy, self, self._stream, graph_bytes)
         self._modules: dict[tuple[str, tuple[str, ...]], Any] = {}
         self._kernels: dict[tuple[str, str, tuple[str, ...]], Any] = {}
 
@@ -152,13 +191,51 @@ class CudaDevice:
         shared_bytes: int = 0,
         defines: tuple[str, ...] = (),
     ) -> None:
-        """Launch on CuPy's current stream: see ``Device``."""
+        """Launch a kernel: see ``Device``."""
         values = tuple(self._argument(entry, place, arg) for place, arg in enumerate(args))
         kernel = self._kernels.get((file, entry, defines))
         if kernel is None:
             kernel = self._module(file, defines).get_function(entry)
             self._kernels[file, entry, defines] = kernel
-        kernel((*grid, 1, 1)[:3], (block, 1, 1), values, shared_mem=shared_bytes)
+        with self.ordered():
+            kernel((*grid, 1, 1)[:3], (block, 1, 1), values, shared_mem=shared_bytes)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A new array of zeros."""
+        with self.ordered():
+            return self._cupy.zeros(shape, dtype)
+
+    def to_device(self, values: np.ndarray) -> Any:
+        """A new array of these values."""
+        with self.ordered():
+            return self._cupy.array(values)
+
+    def assign(self, array: Any, values: np.ndarray) -> None:
+        """Write values into an array, or a part of one."""
+        with self.ordered():
+            array[...] = self._cupy.asarray(values)
+
+    def to_host(self, array: Any) -> np.ndarray:
+        """The values, once all that was asked before is done."""
+        with self.ordered():
+            return array.get(stream=self._stream)
+
+    def sender(self, array: Any) -> PinnedSender:
+        """Copies through pinned memory, so that no copy waits for the device."""
+        return PinnedSender(self._cupy, self._stream, array)
+
+    def program(self, launches: Sequence[Launch]) -> GraphProgram:
+        """A graph, once the kernels have run."""
+        return GraphProgram(self._graphs, launches, self._is_warm)
+
+    def _is_warm(self, launch: Launch) -> bool:
+        return (launch.file, launch.entry, launch.defines) in self._kernels
+
+    @contextmanager
+    def ordered(self) -> Iterator[None]:
+        """Within the block CuPy works on the stream of the kernels."""
+        with self._device, self._stream:
+            yield
 
     def _module(self, file: str, defines: tuple[str, ...]) -> Any:
         if (file, defines) not in self._modules:

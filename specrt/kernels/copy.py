@@ -8,12 +8,11 @@ import numpy as np
 
 from ..array_checks import check_copy
 from ._module import Device
-from .checks import MAX_GRID_Y, aligned
+from .checks import items_of
 
 Array = Any
 
 THREADS = 256
-ITEM_BYTES = (16, 4, 1)
 
 
 def copy(device: Device, x: Array, *, out: Array) -> None:
@@ -21,10 +20,6 @@ def copy(device: Device, x: Array, *, out: Array) -> None:
     check_copy(x, out)
     if not x.size:
         return
-    row_bytes = x.shape[1] * x.itemsize
-    sizes = (row_bytes, x.strides[0], out.strides[0])
-    item = next(n for n in ITEM_BYTES if aligned(n, x, out) and not any(size % n for size in sizes))
-    num_items = row_bytes // item
-    grid = (len(x), min(-(-num_items // THREADS), MAX_GRID_Y))
+    item, num_items, parts = items_of(x, out, THREADS)
     args = (x, out, np.int64(x.strides[0]), np.int64(out.strides[0]), np.int64(num_items))
-    device.launch("copy", f"copy_{item}", grid, THREADS, args)
+    device.launch("copy", f"copy_{item}", (len(x), parts), THREADS, args)

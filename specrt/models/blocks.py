@@ -51,13 +51,13 @@ class Workspace:
         self, x: Array, pairs: Sequence[tuple[Weight, Array]], *, add: Array | None = None
     ) -> None:
         """Project rows x by every weight into its output; ``add`` is added to the result."""
-        self._ops.linear(pairs, self.prepared(x), add=add)
-
-    def prepared(self, x: Array) -> Acts:
-        """Rows x quantised for the weights that read rows of that width."""
-        acts = self._acts[x.shape[1]].rows(len(x))
+        acts = self.acts(len(x), x.shape[1])
         self._ops.quantize(x, out=acts)
-        return acts
+        self._ops.linear(pairs, acts, add=add)
+
+    def acts(self, num_rows: int, width: int) -> Acts:
+        """Where rows are prepared for the weights that read rows of that width."""
+        return self._acts[width].rows(num_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,12 @@ class Forward:
     def num_rows(self) -> int:
         """T."""
         return self.x.shape[0]
+
+    def normed(self, weight: Array, eps: float) -> Acts:
+        """Record the norm of the residual, prepared for the weights."""
+        acts = self.work.acts(*self.x.shape)
+        self.ops.rms_norm(self.x, weight, eps, out=None, acts=acts)
+        return acts
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,7 @@ class AttentionWeights:
     def attend(
         self,
         f: Forward,
+        rows: Acts,
         layer: int,
         dims: Dims,
         rope: Rope,
@@ -135,9 +142,10 @@ class AttentionWeights:
         scale: float | None = None,
         window: int = 0,
     ) -> Array:
-        """Record q, k, v of rows ``f.h``, rotary, the cache write and the attention over it.
+        """Record q, k, v of the rows, rotary, the cache write and the attention over it.
 
         Args:
+            rows: T prepared ones.
             scale: of the scores, None for 1 / sqrt(Dh).
             window: keys that a query sees, itself included; 0 for all.
 
@@ -147,7 +155,7 @@ class AttentionWeights:
         widths = (w.shape[0] for w in (self.q, self.k, self.v))
         q, k, v, attended = f.work.outs(f.num_rows, *widths, self.q.shape[0])
         cache = f.caches[layer]
-        f.work.linear(f.h, [(self.q, q), (self.k, k), (self.v, v)])
+        f.ops.linear([(self.q, q), (self.k, k), (self.v, v)], rows)
         f.ops.rope_kv(
             q, k, v, cache, f.step,
             rope=rope, q_norm=self.q_norm, k_norm=self.k_norm, eps=dims.eps,
@@ -181,13 +189,16 @@ class FeedForwardWeights:
         """All matrices."""
         return self.gate, self.up, self.down
 
-    def gated(self, f: Forward, activation: Activation) -> Array:
-        """Record ``activation(gate h) * up h`` of rows ``f.h``: [T, F] float32."""
+    def feed(
+        self, f: Forward, rows: Acts, activation: Activation, out: Array, add: Array | None = None
+    ) -> None:
+        """Record ``down (activation(gate h) * up h) (+ add)`` of the prepared rows h."""
         width = self.gate.shape[0]
         gate, up = f.work.outs(f.num_rows, width, width)
-        f.work.linear(f.h, [(self.gate, gate), (self.up, up)])
-        f.ops.glu(gate, up, activation=activation, out=gate)
-        return gate
+        f.ops.linear([(self.gate, gate), (self.up, up)], rows)
+        gated = f.work.acts(f.num_rows, width)
+        f.ops.glu(gate, up, activation=activation, out=None, acts=gated)
+        f.ops.linear([(self.down, out)], gated, add=add)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +227,10 @@ class PreNormBlock:
 
     def record(self, f: Forward, layer: int, dims: Dims, rope: Rope) -> None:
         """Record the block over the residual ``f.x``."""
-        f.ops.rms_norm(f.x, self.attn_norm, dims.eps, out=f.h)
-        attended = self.attention.attend(f, layer, dims, rope)
+        rows = f.normed(self.attn_norm, dims.eps)
+        attended = self.attention.attend(f, rows, layer, dims, rope)
         f.work.linear(attended, [(self.attention.output, f.x)], add=f.x)
-        f.ops.rms_norm(f.x, self.ffn_norm, dims.eps, out=f.h)
-        f.work.linear(self.ffn.gated(f, "silu"), [(self.ffn.down, f.x)], add=f.x)
+        self.ffn.feed(f, f.normed(self.ffn_norm, dims.eps), "silu", f.x, add=f.x)
 
 
 class Trunk(ABC):

@@ -12,7 +12,7 @@ import numpy as np
 
 from specrt.errors import ContextError, MismatchError
 from specrt.models.blocks import Forward, Trunk, Workspace
-from specrt.ops import PAGE, Array, KVType, Ops, Program
+from specrt.ops import PAGE, Acts, Array, KVType, Ops, Program
 from specrt.options import MAX_DRAFT
 from specrt.state.kv import PageLayout
 from specrt.state.messages import (
@@ -93,6 +93,7 @@ class Decoder:
             MAX_ROWS, max_sequences, self.layout.pages, self.layout.ring_pages
         )
         self._ids = ops.buffer((MAX_ROWS,), np.int32)
+        self._outcomes = ops.buffer((max_sequences, 3), np.int32)
         self.logits_shape = (min(max_sequences * (MAX_DRAFT + 1), MAX_ROWS), dims.vocab_size)
         self._logits: Array | None = None
         self._tap_rows: dict[Tap, Array] = {}
@@ -171,7 +172,8 @@ class Decoder:
     def prepare(self, num_rows: int, *, taps: Collection[Tap] = (), logits: bool = False) -> None:
         """Record the program of a verify of so many rows, if it was not."""
         if num_rows <= MAX_ROWS:
-            self._recorded(num_rows, head=True, logits=logits, taps=frozenset(taps))
+            recorded = self._recorded(num_rows, head=True, logits=logits, taps=frozenset(taps))
+            recorded.program.prepare()
 
     def verify(
         self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False
@@ -188,8 +190,11 @@ class Decoder:
             raise ContextError(f"{num_rows} rows{kind} in one verify: expected at most {most}")
         recorded = self._recorded(num_rows, head=True, logits=logits, taps=frozenset(taps))
         offsets = self._run(recorded, windows)
-        rows = self._logits[:num_rows] if logits and self._logits is not None else None
-        return Verification(self._ids[:num_rows], offsets, rows, recorded.taps)
+        rows = None
+        if logits and self._logits is not None:
+            rows = self.ops.to_host(self._logits[:num_rows])
+        outcomes = self.ops.to_host(self._outcomes)[: len(windows)].copy()
+        return Verification(self._ids[:num_rows], offsets, outcomes, rows, recorded.taps)
 
     def rollback(self, sequence: Sequence, num_kept: int) -> Cursor:
         """The cursor after the last verify if its first ``num_kept`` rows are kept."""
@@ -275,6 +280,9 @@ class Decoder:
             window.sequence.high_water = max(window.sequence.high_water, stop_pos)
             offsets.append(end)
         step.row_offsets[: len(offsets)] = offsets
+        step.row_offsets[len(offsets) :] = offsets[-1]
+        step.publish()
+        recorded.program.prepare()
         recorded.program.run()
         return offsets
 
@@ -309,19 +317,20 @@ class Decoder:
                 tap_residual(layer)
                 trunk.block(f, layer)
             tap_residual(trunk.dims.num_layers)
-            if head or FINAL_HIDDEN in rows:
-                ops.rms_norm(x, trunk.output_norm, trunk.dims.eps, out=h)
-            if FINAL_HIDDEN in rows:
-                ops.copy(h, out=rows[FINAL_HIDDEN])
-            if head:
-                ops.head(
-                    trunk.output,
-                    work.prepared(h),
-                    ids=self._ids[:num_rows],
-                    logits=self._logits[:num_rows] if logits and self._logits is not None else None,
-                    softcap=trunk.softcap,
-                )
+            acts = work.acts(*x.shape) if head else None
+            hidden = rows.get(FINAL_HIDDEN)
+            if acts is not None or hidden is not None:
+                ops.rms_norm(x, trunk.output_norm, trunk.dims.eps, out=hidden, acts=acts)
+            if acts is not None:
+                self._record_head(acts, num_rows, logits)
         return _Recorded(program, rows)
+
+    def _record_head(self, acts: Acts, num_rows: int, logits: bool) -> None:
+        """Record ids, the logits if they are asked for, and greedy acceptance."""
+        ops, trunk, ids = self.ops, self._trunk, self._ids[:num_rows]
+        rows = self._logits[:num_rows] if logits and self._logits is not None else None
+        ops.head(trunk.output, acts, ids=ids, logits=rows, softcap=trunk.softcap)
+        ops.accept(ids, self._step, out=self._outcomes)
 
     def _tap_buffer(self, tap: Tap) -> Array:
         if tap not in self._tap_rows:

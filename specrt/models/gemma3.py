@@ -121,14 +121,13 @@ class Gemma3(Trunk):
         block, eps = self.blocks[layer], self.dims.eps
         window = self.windows[layer]
         rope = self.sliding_rope if window else self.global_rope
-        f.ops.rms_norm(f.x, block.attn_norm, eps, out=f.h)
+        rows = f.normed(block.attn_norm, eps)
         attended = block.attention.attend(
-            f, layer, self.dims, rope, scale=self.scale, window=window
+            f, rows, layer, self.dims, rope, scale=self.scale, window=window
         )
         f.work.linear(attended, [(block.attention.output, f.h)])
         f.ops.rms_norm(f.h, block.post_attention_norm, eps, out=f.x, add=f.x)
-        f.ops.rms_norm(f.x, block.ffn_norm, eps, out=f.h)
-        f.work.linear(block.ffn.gated(f, "gelu_tanh"), [(block.ffn.down, f.h)])
+        block.ffn.feed(f, f.normed(block.ffn_norm, eps), "gelu_tanh", f.h)
         f.ops.rms_norm(f.h, block.post_ffw_norm, eps, out=f.x, add=f.x)
 
 

@@ -289,6 +289,8 @@ def make_rope(
     for start in range(0, context, ROPE_CHUNK):
         stop = min(start + ROPE_CHUNK, context)
         angle = np.outer(np.arange(start, stop, dtype=np.float64), frequency)
-        table[start:stop, :, 0] = np.cos(angle)
-        table[start:stop, :, 1] = np.sin(angle)
+        turns = np.empty((*angle.shape, 2), np.float32)
+        np.cos(angle, out=turns[..., 0], casting="same_kind")
+        np.sin(angle, out=turns[..., 1], casting="same_kind")
+        ops.assign(table[start:stop], turns)
     return Rope(table, pairing)

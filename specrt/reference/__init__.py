@@ -12,6 +12,7 @@ import numpy as np
 from ..acts import Acts
 from ..ops import Activation, KVType, Role, Rope
 from ..state.step import StepInputs
+from .accept import accept
 from .attention import attention
 from .copy import copy
 from .embed import embed
@@ -23,6 +24,7 @@ from .quant_blocks import dequantize
 from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
+from .select import select
 from .weights import ReferenceWeight
 
 __all__ = ["Program", "ReferenceOps"]
@@ -35,6 +37,9 @@ class Program:
 
     def __init__(self) -> None:
         self.calls: list[Callable[[], None]] = []
+
+    def prepare(self) -> None:
+        """Nothing: calls need no more."""
 
     def run(self) -> None:
         """Make every call, in order."""
@@ -70,6 +75,14 @@ class ReferenceOps:
     def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """A zeroed array."""
         return np.zeros(shape, dtype)
+
+    def assign(self, array: Array, values: np.ndarray) -> None:
+        """Write values into a buffer, or a part of one."""
+        array[...] = values
+
+    def to_host(self, array: Array) -> np.ndarray:
+        """The array itself."""
+        return array
 
     def weight(
         self, tensor: Any, role: Role = "int8", bias: Array | None = None
@@ -116,10 +129,17 @@ class ReferenceOps:
         self._do(embed, weight, step.tokens, scale=scale, out=out)
 
     def rms_norm(
-        self, x: Array, weight: Array | None, eps: float, *, out: Array, add: Array | None = None
+        self,
+        x: Array,
+        weight: Array | None,
+        eps: float,
+        *,
+        out: Array | None,
+        add: Array | None = None,
+        acts: Acts | None = None,
     ) -> None:
         """Normalise rows: see ``rms_norm``."""
-        self._do(rms_norm, x, weight, eps, out=out, add=add)
+        self._do(rms_norm, x, weight, eps, out=out, add=add, acts=acts)
 
     def quantize(self, x: Array, *, out: Acts) -> None:
         """Prepare rows for ``linear``: see ``quantize``."""
@@ -165,9 +185,17 @@ class ReferenceOps:
         """Attention over the cache: see ``attention``."""
         self._do(attention, q, cache, step, scale=scale, window=window, out=out)
 
-    def glu(self, gate: Array, up: Array, *, activation: Activation, out: Array) -> None:
+    def glu(
+        self,
+        gate: Array,
+        up: Array,
+        *,
+        activation: Activation,
+        out: Array | None,
+        acts: Acts | None = None,
+    ) -> None:
         """Gate rows: see ``glu``."""
-        self._do(glu, gate, up, activation=activation, out=out)
+        self._do(glu, gate, up, activation=activation, out=out, acts=acts)
 
     def head(
         self,
@@ -181,6 +209,14 @@ class ReferenceOps:
         """Logits and their argmax: see ``head``."""
         self._do(head, weight, acts, ids=ids, logits=logits, softcap=softcap)
 
+    def accept(self, ids: Array, step: StepInputs, *, out: Array) -> None:
+        """Greedy acceptance: see ``accept``."""
+        self._do(accept, ids, step, out=out)
+
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows: see ``copy``."""
         self._do(copy, x, out=out)
+
+    def select(self, x: Array, index: Array, *, out: Array) -> None:
+        """Choose rows: see ``select``."""
+        self._do(select, x, index, out=out)

@@ -7,12 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from ..acts import Acts
 from ..ops import Activation
+from .quantize import quantize
 
 Array = Any
 
 
-def glu(gate: Array, up: Array, *, activation: Activation, out: Array) -> None:
+def glu(
+    gate: Array,
+    up: Array,
+    *,
+    activation: Activation,
+    out: Array | None,
+    acts: Acts | None = None,
+) -> None:
     """Write ``act(gate) * up``.
 
     ``silu(g) = g / (1 + exp(-g))``;
@@ -20,10 +29,15 @@ def glu(gate: Array, up: Array, *, activation: Activation, out: Array) -> None:
 
     Args:
         gate, up: [T, F] f32.
-        out: [T, F] f32; it may be gate or up.
+        out: [T, F] f32, or None where nobody reads it; it may be gate or up.
+        acts: Rows that get what ``quantize`` writes of the result.
     """
     with np.errstate(over="ignore"):
-        out[:] = (_silu(gate) if activation == "silu" else _gelu_tanh(gate)) * up
+        result = (_silu(gate) if activation == "silu" else _gelu_tanh(gate)) * up
+    if out is not None:
+        out[:] = result
+    if acts is not None:
+        quantize(result, out=acts)
 
 
 def _silu(g: Array) -> Array:

@@ -10,7 +10,7 @@ from specrt._ext.sampler import Sampler
 from specrt.options import MAX_DRAFT, SamplingParams
 from specrt.speculative.accept import Boundary
 from specrt.speculative.speculator import Speculator, joined_names
-from specrt.state.messages import Array, TokenLogprob
+from specrt.state.messages import Array, TokenLogprob, Verification
 from specrt.state.sequence import Sequence
 from specrt.stats import Stats
 
@@ -86,15 +86,23 @@ class Request:
     @property
     def needs_logits(self) -> bool:
         """True if argmax ids do not decide everything about the next window."""
-        return (
-            not self.params.greedy
-            or self.params.logprobs is not None
-            or self.sequence.cursor.num_tokens < self.boundary.min_total
-        )
+        return not self.params.greedy or self.params.logprobs is not None or self._holds_back_ends
 
-    def drawer(self, ids: Array, logits: Array | None) -> WindowDrawer:
-        """Draws from the rows of this request's window."""
-        return WindowDrawer(self, ids.tolist(), logits)
+    @property
+    def _holds_back_ends(self) -> bool:
+        return self.sequence.cursor.num_tokens < self.boundary.min_total
+
+    def drawer(
+        self, draft_tokens: list[int], verification: Verification, number: int
+    ) -> WindowDrawer:
+        """Draws from the rows of this request's window, the one of that number."""
+        rows = slice(*verification.row_offsets[number : number + 2])
+        logits = None if verification.logits is None else verification.logits[rows]
+        tokens = None
+        if self.params.greedy and not self._holds_back_ends:
+            num_accepted, next_token, _ = verification.outcomes[number].tolist()
+            tokens = [*draft_tokens[:num_accepted], next_token]
+        return WindowDrawer(self, tokens, logits)
 
     @property
     def prompt_listeners(self) -> list[Speculator]:
@@ -110,26 +118,31 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class WindowDrawer:
-    """Draws from one window: argmax ids where they decide, else the sampler over logits rows."""
+    """Draws from one window.
+
+    Args:
+        request: whose.
+        tokens: d1 .. dm and the next token where greedy acceptance decides, else None: the sampler
+            draws from the logits.
+        logits: [rows, V] float32, None if the request needs none.
+    """
 
     request: Request
-    ids: list[int]
+    tokens: list[int] | None
     logits: Array | None
 
     def token(self, row: int, position: int) -> int:
         """The id at ``position``; the history before it is in place."""
-        request = self.request
-        suppress_ends = position < request.boundary.min_total
-        if request.params.greedy and not suppress_ends:
-            return self.ids[row]
+        if self.tokens is not None:
+            return self.tokens[row]
         assert self.logits is not None
-        sequence = request.sequence
+        request, sequence = self.request, self.request.sequence
         return request.sampler.draw(
             self.logits[row],
             sequence.history[:position],
             sequence.prompt_len,
             position,
-            suppress_ends,
+            position < request.boundary.min_total,
         )
 
     def logprob(self, row: int, token: int) -> TokenLogprob | None:

@@ -138,9 +138,7 @@ class Runtime:
     def _accept(
         self, request: Request, draft: Draft, verification: Verification, number: int
     ) -> Acceptance:
-        rows = slice(*verification.row_offsets[number : number + 2])
-        logits = None if verification.logits is None else verification.logits[rows]
-        drawer = request.drawer(verification.ids[rows], logits)
+        drawer = request.drawer(draft.tokens, verification, number)
         return accept(request.sequence, draft.tokens, drawer, request.boundary)
 
     def _kept(

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
+
 if TYPE_CHECKING:
     from specrt.state.sequence import Sequence
 
@@ -64,15 +66,18 @@ class Verification:
     Args:
         ids: [T] int32, the argmax of each row's logits (ties to the lowest id).
         row_offsets: the rows of window b are ``row_offsets[b] : row_offsets[b + 1]``.
-        logits: [T, V] float32, or None if not asked for.
+        outcomes: [B, 3] int32 on the host, greedy acceptance of each window: m, the next token, and
+            the cache length behind the rows that are kept then.
+        logits: [T, V] float32 on the host, or None if not asked for.
         taps: [T, F] float32 per tap asked for.
 
-    The arrays are the target's own buffers: the next verify overwrites them.
+    The arrays but ``outcomes`` are the target's own buffers: the next verify overwrites them.
     """
 
     ids: Array
     row_offsets: list[int]
-    logits: Array | None
+    outcomes: np.ndarray
+    logits: np.ndarray | None
     taps: dict[Tap, Array]
 
 

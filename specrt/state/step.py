@@ -49,3 +49,6 @@ class StepInputs:
             start += size
         self.tokens, self.positions, self.row_seqs, self.row_offsets, *tables = views
         self.page_table, self.ring_table = tables
+
+    def publish(self) -> None:
+        """Nothing here: ops read the values where they are written."""

@@ -49,6 +49,10 @@ class Layer:
         )
         self.ids = ops.buffer((num_rows,), np.int32)
         self.step = make_step(ops, range(num_rows), [0] * num_rows, 2)
+        self.step.row_offsets[:] = [0, num_rows]
+        self.index, self.chosen = ops.buffer((2,), np.int32), ops.buffer((2, WIDTH), np.float32)
+        self.index[:] = [num_rows - 1, -1]
+        self.outcomes = ops.buffer((1, 3), np.int32)
         self.step.tokens[:] = [7, 3, 49, 0, 12][:num_rows]
         self.cache = ops.kv_layer(2, 1, DIMS, kv_type, 0)
         table = ops.buffer((100, 16, 2), np.float32)
@@ -73,9 +77,13 @@ class Layer:
         ops.copy(self.x, out=self.tap)
         ops.quantize(self.x, out=self.acts)
         ops.head(w["head"], self.acts, ids=self.ids, logits=out["head"], softcap=0.0)
+        ops.accept(self.ids, self.step, out=self.outcomes)
+        ops.select(self.tap, self.index, out=self.chosen)
 
     def results(self):
-        return self.out["head"].tobytes(), self.tap.tobytes(), self.ids.tolist()
+        integers = self.ids.tolist(), self.outcomes.tolist()
+        floats = self.out["head"], self.tap, self.chosen
+        return *(array.tobytes() for array in floats), *integers
 
 
 @pytest.mark.parametrize("level", LEVELS)

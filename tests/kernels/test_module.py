@@ -2,10 +2,10 @@
 
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fake_cupy import FakeCupy
 
 from specrt.errors import MismatchError, UnsupportedError
 from specrt.kernels import _module
@@ -49,54 +49,14 @@ def test_includes_are_put_in_once_and_lines_keep_their_numbers(tmp_path):
         expand("a.cu", (first, second))
 
 
-class FakeArray:
-    """As CuPy's, as far as a launcher looks."""
-
-    def __init__(self, x):
-        self.x, self.data = x, SimpleNamespace(ptr=x.ctypes.data)
-        self.dtype, self.shape, self.flags, self.size = x.dtype, x.shape, x.flags, x.size
-
-    def __len__(self):
-        return len(self.x)
-
-
-class FakeCuda:
-    """CuPy's parts that are used, and a way for each to fail."""
-
-    ndarray = FakeArray
-
-    def __init__(self, devices=1, capability="90", nvrtc=(13, 0)):
-        self.modules, self.launches = [], []
-        self._devices, self._capability, self._nvrtc = devices, capability, nvrtc
-        self.cuda = SimpleNamespace(
-            runtime=SimpleNamespace(getDeviceCount=lambda: self._or_raise(self._devices)),
-            Device=lambda: SimpleNamespace(compute_capability=self._capability),
-            nvrtc=SimpleNamespace(getVersion=lambda: self._or_raise(self._nvrtc)),
-        )
-
-    @staticmethod
-    def _or_raise(value):
-        if isinstance(value, Exception):
-            raise value
-        return value
-
-    def RawModule(self, *, code, options):
-        self.modules.append((code, options))
-
-        def get_function(name):
-            return lambda *args, **keywords: self.launches.append((name, args, keywords))
-
-        return SimpleNamespace(get_function=get_function)
-
-
 @pytest.mark.parametrize(
     ("cupy", "message"),
     [
         (None, r"CUDA needs CuPy .* install specrt\[cuda12\] or specrt\[cuda13\]"),
-        (FakeCuda(devices=RuntimeError("cudaErrorInsufficientDriver")), "InsufficientDriver"),
-        (FakeCuda(devices=0), "0 CUDA devices"),
-        (FakeCuda(capability="70"), r"compute capability 7\.0; expected 7\.5"),
-        (FakeCuda(nvrtc=OSError("libnvrtc.so")), "no NVRTC .*install nvidia-cuda-nvrtc"),
+        (FakeCupy(devices=RuntimeError("cudaErrorInsufficientDriver")), "InsufficientDriver"),
+        (FakeCupy(devices=0), "0 CUDA devices"),
+        (FakeCupy(capability="70"), r"compute capability 7\.0; expected 7\.5"),
+        (FakeCupy(nvrtc=OSError("libnvrtc.so")), "no NVRTC .*install nvidia-cuda-nvrtc"),
     ],
 )
 def test_what_is_missing_is_said(monkeypatch, cupy, message):
@@ -109,27 +69,28 @@ def test_what_is_missing_is_said(monkeypatch, cupy, message):
 
 
 def test_a_module_is_compiled_when_first_launched_and_once(monkeypatch, capsys):
-    cupy = FakeCuda()
+    cupy = FakeCupy()
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     assert usable_cuda()
     device = CudaDevice(verbose=True)
     assert cupy.modules == []
-    gate, up, out = (FakeArray(x) for x in np.zeros((3, 5, 77), np.float32))
+    gate, up, out = (device.zeros((5, 77), np.float32) for _ in range(3))
     for _ in range(2):
         glu(device, gate, up, activation="silu", out=out)
     glu(device, gate, up, activation="gelu_tanh", out=out)
     assert cupy.modules == [(expand("glu.cu", (ROOT / "cuda",)), OPTIONS)]
     assert "--fmad=false" in OPTIONS and '#include "' not in cupy.modules[0][0]
     assert capsys.readouterr().err == "compiling cuda/glu.cu\n"
-    names = [name for name, _, _ in cupy.launches]
+    names = [name for name, *_ in cupy.launches]
     assert names == ["glu_silu_x1", "glu_silu_x1", "glu_gelu_tanh_x1"]
-    _, (grid, block, args), keywords = cupy.launches[0]
-    assert (grid, block, keywords) == ((1, 1, 1), (256, 1, 1), {"shared_mem": 0})
-    assert args == (gate, up, out, 385) and type(args[3]) is np.int64
+    _, grid, block, args, shared = cupy.launches[0]
+    assert (grid, block, shared) == ((1, 1, 1), (256, 1, 1), 0)
+    assert all(a is b for a, b in zip(args, (gate, up, out), strict=False))
+    assert args[3] == 385 and type(args[3]) is np.int64
 
 
 def test_macros_make_a_module_of_their_own(monkeypatch, capsys):
-    cupy = FakeCuda()
+    cupy = FakeCupy()
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     device = CudaDevice(verbose=True)
     for defines in ((), ("N 3", "M"), (), ("N 3", "M")):
@@ -140,13 +101,13 @@ def test_macros_make_a_module_of_their_own(monkeypatch, capsys):
 
 
 def test_what_raw_modules_would_misread_is_refused(monkeypatch):
-    cupy = FakeCuda()
+    cupy = FakeCupy()
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     device = CudaDevice()
     for wrong in (1, 1.0, True, [1], np.zeros(3)):
         with pytest.raises(MismatchError, match="argument 1 is a"):
             device.launch("glu", "glu_silu_x1", (1,), 256, (None, wrong))
     device.launch("glu", "glu_silu_x1", (1, 2), 256, (None, np.int32(1)), 64)
-    _, (grid, _, args), keywords = cupy.launches[0]
+    _, grid, _, args, shared = cupy.launches[0]
     assert args == (0, 1) and args[0].itemsize == 8
-    assert (grid, keywords) == ((1, 2, 1), {"shared_mem": 64})
+    assert (grid, shared) == ((1, 2, 1), 64)

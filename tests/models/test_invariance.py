@@ -96,6 +96,12 @@ def check_prefill_chunk(llm: LLM, name: str, chunk: int) -> None:
     np.testing.assert_array_equal(got, one_by_one(name)[-1:], f"chunks of {chunk}")
 
 
+def num_matching(ids: np.ndarray, window: Window) -> int:
+    """How many draft tokens of the window its rows' ids are, up to the first that is not."""
+    differs = [i for i, token in enumerate(window.tokens[1:]) if token != ids[i]]
+    return min(differs, default=len(window.tokens) - 1)
+
+
 def check_two_sequences(llm: LLM, name: str) -> None:
     ids, target = tokens(name), llm.target
     long, short = target.open_sequence(), target.open_sequence()
@@ -109,6 +115,14 @@ def check_two_sequences(llm: LLM, name: str) -> None:
     np.testing.assert_array_equal(verification.logits, expected)
     np.testing.assert_array_equal(verification.ids, expected.argmax(axis=1))
     assert verification.row_offsets == [0, 3, 12]
+    assert verification.outcomes[:, 2].tolist() == [
+        78 + num_matching(verification.ids[:3], windows[0]),
+        201 + num_matching(verification.ids[3:], windows[1]),
+    ]
+    # One window less than before, the first of its draft tokens right.
+    window = Window(long, [ids[200], int(expected[3].argmax()), -1], 200)
+    verification = target.verify([window])
+    assert verification.outcomes.tolist() == [[1, verification.ids[1], 202]]
     target.close_sequence(long)
     target.close_sequence(short)
 

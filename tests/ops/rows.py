@@ -83,6 +83,39 @@ def kernel_acts(reference: Acts, weights) -> Acts:
     return acts.rows(num_rows)
 
 
+PREPARED = {
+    "int8": ("int8",),
+    "float": ("f32",),
+    "all forms": ("int8", "int8x2", "f32"),
+}
+"""Which roles read the acts of a norm or of a gate."""
+
+
+def empty_acts(kind: str, num_rows: int, width: int) -> Acts:
+    """Acts full of garbage for those roles, for any op set."""
+    weights = [SimpleNamespace(form=role) for role in PREPARED[kind]]
+    acts = Acts.empty(num_rows, width, weights)
+    for array in forms_of(acts):
+        array.view(np.uint8)[:] = 0x77
+    return acts
+
+
+def forms_of(acts) -> list[np.ndarray]:
+    """All arrays of acts."""
+    sides = [side for side in (acts.first, acts.second) if side is not None]
+    arrays = [array for side in sides for array in (side.q, side.d, side.sums)]
+    return arrays if acts.x is None else [acts.x, *arrays]
+
+
+def assert_prepared(acts, rows: np.ndarray, kind: str) -> None:
+    """What the reference makes of the rows, and nothing behind them."""
+    expected = empty_acts(kind, *rows.shape)
+    quantize(rows, out=expected)
+    for got, right in zip(forms_of(acts), forms_of(expected), strict=True):
+        assert_same_bits(got[: len(rows)], right)
+        assert (got[len(rows) :].view(np.uint8) == 0x77).all()
+
+
 def nans(*shape: int) -> np.ndarray:
     return np.full(shape, np.nan, np.float32)
 

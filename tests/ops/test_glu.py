@@ -1,11 +1,14 @@
 """glu: host against a float64 oracle; every instruction set, and the kernel, the same bits."""
 
+from functools import partial
+from itertools import product
+
 import numpy as np
 import pytest
 from accuracy import assert_accurate
 from emulated import SEEDS, Recorder, needs_emulator, placed
 from levels import LEVELS
-from rows import assert_same_bits, nans
+from rows import PREPARED, assert_prepared, assert_same_bits, empty_acts, nans
 
 from specrt._ext.host_ops import Tape
 from specrt.errors import MismatchError, UnsupportedError
@@ -128,3 +131,60 @@ def test_the_kernel_refuses_wrong_arguments():
     ):
         with pytest.raises(error, match="glu"):
             kernel_glu(Recorder(), gate, up, activation=activation, out=nans(*gate.shape))
+
+
+def check_prepared(run, kind, width, offset=0, spare=2):
+    """Acts are what quantize makes of out, and out is what it is without acts, or not asked for."""
+    gate, up = np.random.default_rng(8).standard_normal((2, 9, width), dtype=np.float32)
+    gate[2, 5], gate[4] = np.nan, 0
+    gate, up = placed(gate, offset), placed(up, offset)
+    for activation in ACTIVATIONS:
+        alone, copy = placed(nans(9, width), offset), placed(gate, offset)
+        run(gate, up, activation=activation, out=alone)
+        for one, written in ((gate, None), (copy, copy)):
+            acts = empty_acts(kind, 9 + spare, width)
+            run(one, up, activation=activation, out=written, acts=acts)
+            assert_prepared(acts, alone, kind)
+        assert_same_bits(copy, alone)
+
+
+def taped(level, *args, **keywords):
+    tape = Tape(level)
+    host_glu(tape, *args, **keywords)
+    tape.run()
+
+
+@pytest.mark.parametrize(("width", "kind"), [(77, "float"), *product((96, 1056), PREPARED)])
+def test_rows_are_prepared_as_quantize_does(width, kind):
+    check_prepared(glu, kind, width, spare=0)
+    for level in LEVELS.values():
+        check_prepared(partial(taped, level), kind, width)
+
+
+@needs_emulator
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", PREPARED)
+@pytest.mark.parametrize("width", [32, 96, 1056])
+def test_the_kernel_prepares_rows_as_quantize_does(width, kind, seed):
+    for offset, entry in ((0, "x4"), (4, "x1")):
+        device = Recorder(seed)
+        check_prepared(partial(kernel_glu, device), kind, width, offset)
+        for activation in ACTIVATIONS:
+            plain = device.entries.count(f"glu_{activation}_{entry}")
+            prepared = device.entries.count(f"glu_{activation}_acts_{entry}")
+            assert (plain, prepared) == ((3, 0) if kind == "float" else (1, 2))
+        assert kind == "float" or len(device.entries) == 6
+
+
+@needs_emulator
+def test_the_kernel_prepares_float_rows_of_any_width():
+    check_prepared(partial(kernel_glu, Recorder()), "float", 77)
+
+
+@pytest.mark.parametrize("launch", [host_glu, kernel_glu])
+def test_wrong_acts_and_nothing_to_write_are_refused(launch):
+    x = nans(3, 64)
+    target = Tape(0) if launch is host_glu else Recorder()
+    for wrong in (empty_acts("int8", 2, 64), empty_acts("int8", 3, 96), None):
+        with pytest.raises(MismatchError, match=r"glu: (the|neither)"):
+            launch(target, x, x, activation="silu", out=None, acts=wrong)

@@ -1,11 +1,14 @@
 """rms_norm: host and kernel against a float64 oracle, every form of each the same bits."""
 
+from functools import partial
+from itertools import product
+
 import numpy as np
 import pytest
 from accuracy import assert_accurate
 from emulated import SEEDS, Recorder, needs_emulator, placed
 from levels import LEVELS
-from rows import assert_same_bits, nans
+from rows import PREPARED, assert_prepared, assert_same_bits, empty_acts, nans
 
 from specrt._ext.host_ops import Tape
 from specrt.errors import MismatchError
@@ -152,3 +155,61 @@ def test_the_kernel_refuses_wrong_arguments():
             kernel_rms_norm(
                 Recorder(), arguments[0], arguments[1], 1e-5, add=arguments[2], out=nans(*x.shape)
             )
+
+
+def check_prepared(run, plain, kind, width, offset=0, spare=2):
+    """Acts are what quantize makes of out, and out is what it is without acts, or not asked for."""
+    x, weight, add = inputs(9, width)
+    x[2, 5], x[4] = np.nan, 0
+    x, add = placed(x, offset), placed(add, offset)
+    for more in ({}, {"add": add}):
+        alone, out = placed(nans(9, width), offset), placed(nans(9, width), offset)
+        plain(x, weight, 1e-5, out=alone, **more)
+        for written in (out, None):
+            acts = empty_acts(kind, 9 + spare, width)
+            run(x, weight, 1e-5, out=written, acts=acts, **more)
+            assert_prepared(acts, alone, kind)
+        assert_same_bits(out, alone)
+
+
+def taped(level, *args, **keywords):
+    tape = Tape(level)
+    host_rms_norm(tape, *args, **keywords)
+    tape.run()
+
+
+@pytest.mark.parametrize(("width", "kind"), [(77, "float"), *product((96, 1056), PREPARED)])
+def test_rows_are_prepared_as_quantize_does(width, kind):
+    check_prepared(rms_norm, rms_norm, kind, width, spare=0)
+    for level in LEVELS.values():
+        check_prepared(partial(taped, level), partial(taped, level), kind, width)
+
+
+@needs_emulator
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", PREPARED)
+@pytest.mark.parametrize("width", [32, 96, 1056, 2080])
+def test_the_kernel_prepares_rows_as_quantize_does(width, kind, seed):
+    plain = partial(kernel_rms_norm, Recorder())
+    for offset, entry in ((0, "x4"), (4, "x1")):
+        device = Recorder(seed)
+        check_prepared(partial(kernel_rms_norm, device), plain, kind, width, offset)
+        if kind == "float":
+            assert device.entries.count(f"rms_norm_{entry}") == 4
+        else:
+            assert device.entries == [f"rms_norm_acts_{entry}"] * 4
+
+
+@needs_emulator
+def test_the_kernel_prepares_float_rows_of_any_width():
+    run = partial(kernel_rms_norm, Recorder())
+    check_prepared(run, run, "float", 77)
+
+
+@pytest.mark.parametrize("launch", [host_rms_norm, kernel_rms_norm])
+def test_wrong_acts_and_nothing_to_write_are_refused(launch):
+    x = nans(3, 64)
+    target = Tape(0) if launch is host_rms_norm else Recorder()
+    for wrong in (empty_acts("int8", 2, 64), empty_acts("int8", 3, 96), None):
+        with pytest.raises(MismatchError, match=r"rms_norm: (the|neither)"):
+            launch(target, x, None, 1e-5, out=None, acts=wrong)

@@ -1,15 +1,16 @@
 #ifndef SPECRT_GLU_H
 #define SPECRT_GLU_H
 
-#include "kernel.h"
+#include "linear.h"
 
-#define GLU_BLOCK 4096 /* values of a part */
+#define GLU_BLOCK 4096 /* values of a part; blocks of 32 */
 
 enum activation { ACT_SILU, ACT_GELU_TANH };
 
 struct glu_args {
     const float *gate, *up;
-    float *out; /* may be gate or up */
+    float *out;       /* or NULL; may be gate or up */
+    struct acts acts; /* of out; without forms there are none */
     size_t count;
     int activation;
 };

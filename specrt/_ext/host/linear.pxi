@@ -1,5 +1,7 @@
 # Recording of quantize, linear, head and embed; launchers in specrt/host have checked everything.
 
+from libc.string cimport memset
+
 cdef extern from "linear.h":
     ctypedef struct Weight "struct weight":
         const unsigned char *raw
@@ -96,6 +98,9 @@ cdef Int8Rows int8_struct(rows) except *:
 
 cdef Acts acts_struct(acts, int num_rows) except *:
     cdef Acts a
+    if acts is None:
+        memset(&a, 0, sizeof(a))
+        return a
     a.x = <float *>address(acts.x)
     a.first = int8_struct(acts.first)
     a.second = int8_struct(acts.second)

@@ -1,11 +1,12 @@
 #ifndef SPECRT_RMS_NORM_H
 #define SPECRT_RMS_NORM_H
 
-#include "kernel.h"
+#include "linear.h"
 
 struct rms_norm_args { /* a part is one row */
     const float *x, *weight, *add; /* [T, width], [width] or NULL, [T, width] or NULL */
-    float *out;                    /* [T, width]; may be x or add */
+    float *out;                    /* [T, width] or NULL; may be x or add */
+    struct acts acts;              /* of out; without forms there are none */
     int width;
     float eps;
 };

@@ -146,9 +146,11 @@ template <class T, class Change> T atomically(T *p, Change change, emulator::Pla
 {
     static_assert(std::is_integral<T>::value && (sizeof(T) == 4 || sizeof(T) == 8),
                   "atomics are of 32 or 64-bit integers");
-    emulator::check_bounds(p, sizeof(T), alignof(T), at);
-    const T old = *p;
-    *p = change(old);
+    emulator::check_bounds(p, sizeof(T), alignof(T), at, true);
+    T old = __atomic_load_n(p, __ATOMIC_RELAXED); /* the sanitiser knows these */
+    while (!__atomic_compare_exchange_n(p, &old, change(old), false, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED))
+        ;
     return old;
 }
 template <class T> T atomicAdd(T *p, T value, AT)
@@ -210,6 +212,7 @@ template <int num_pending> void cp_async_wait(AT) { emulator::wait_copies(num_pe
  * until all have: the layout is the table of the PTX ISA, as cuda/device.cuh says it. */
 inline void mma_s8(int (&c)[4], const int (&a)[4], const int (&b)[2], AT)
 {
+    const emulator::Unwatched unwatched;
     emulator::Fibre &me = *emulator::machine.current;
     memcpy(me.fragments.a, a, sizeof a);
     memcpy(me.fragments.b, b, sizeof b);

@@ -81,6 +81,39 @@ def test_products_of_matrices(seed):
     assert (c == expected).all()
 
 
+def fragment_places(lane):
+    """Row and column of each of a lane's elements of A, B and C, as the PTX ISA computes them.
+
+    Source: Matrix Fragments for mma.m16n8k32 with .s8 type (groupID, threadID_in_group, i).
+    """
+    group, thread = lane >> 2, lane % 4
+    a = [
+        (
+            group if i < 4 or 8 <= i < 12 else group + 8,
+            thread * 4 + (i & 3) + (0 if i < 8 else 16),
+        )
+        for i in range(16)
+    ]
+    b = [(thread * 4 + (i & 3) + (0 if i < 4 else 16), group) for i in range(8)]
+    c = [(group if i < 2 else group + 8, thread * 2 + (i & 1)) for i in range(4)]
+    return a, b, c
+
+
+def test_fragments_lie_as_the_ptx_isa_says():
+    rng = np.random.default_rng(8)
+    a, b = rng.integers(-128, 128, (16, 32)), rng.integers(-128, 128, (32, 8))
+    places = [fragment_places(lane) for lane in range(32)]
+    of_a = np.array([[a[place] for place in lane[0]] for lane in places], np.int8)
+    of_b = np.array([[b[place] for place in lane[1]] for lane in places], np.int8)
+    of_c = np.zeros((32, 4), np.int32)
+    launch("product_of_fragments", of_a.view(np.int32), of_b.view(np.int32), of_c, block=32)
+    c = np.zeros((16, 8), np.int32)
+    for lane, values in zip(places, of_c, strict=True):
+        for place, value in zip(lane[2], values, strict=True):
+            c[place] = value
+    assert (c == a @ b).all()
+
+
 def test_products_take_whole_warps_and_aligned_rows():
     c = np.zeros(THREADS, np.int32)
     with pytest.raises(KernelError, match=r"has ended|all threads wait"):
@@ -114,7 +147,7 @@ def test_launches_that_no_device_allows():
         ({"grid": 0}, "grid"),
         ({"block": 1025}, "1025 threads"),
         ({"block": 64}, "64 threads a block; expected its launch bound, 96"),
-        ({"shared": 49153}, "49153 bytes"),
+        ({"shared": 49153}, r"49153 bytes .* at most 49152, .*sm_75 has 64 KB"),
     ):
         with pytest.raises(KernelError, match=message):
             launch("unwritten", out, **sizes)

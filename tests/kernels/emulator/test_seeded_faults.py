@@ -1,18 +1,21 @@
 """Faults put into the real kernels: the emulator, or the values, tell each."""
 
 import shutil
+from importlib import import_module
 
 import numpy as np
 import pytest
 from emulated import needs_emulator, placed
-from ops.rows import assert_same_bits, nans
+from ops.rows import assert_same_bits, empty_acts, nans
 
-from specrt.kernels import rms_norm as rms_norm_launcher
 from specrt.kernels._module import kernel_folder
+from specrt.kernels.accept import accept
 from specrt.kernels.copy import copy
 from specrt.kernels.emulator import Emulator, KernelError
 from specrt.kernels.glu import glu
 from specrt.kernels.rms_norm import rms_norm
+from specrt.kernels.select import select
+from specrt.state.step import StepInputs
 
 pytestmark = needs_emulator
 
@@ -46,6 +49,34 @@ def run_rms_norm(device, width):
     return out
 
 
+def run_rms_norm_acts(device, width):
+    """Codes and scales alone, of rows of whole blocks."""
+    width -= width % 32
+    x = np.random.default_rng(4).standard_normal((5, width), dtype=np.float32)
+    acts = empty_acts("int8", 5, width)
+    rms_norm(device, placed(x), None, 1e-6, out=None, acts=acts)
+    return acts.first.d + acts.first.q.reshape(5, -1, 32).sum(axis=2, dtype=np.int32)
+
+
+def run_accept(device, width):
+    """Two windows whose rows all agree with what follows, be it the other window's."""
+    step = StepInputs(2 * width, 2, 1, 0, lambda shape, dtype: placed(np.zeros(shape, dtype)))
+    step.tokens[:] = np.arange(2 * width)
+    step.positions[:] = np.arange(2 * width) + 50
+    step.row_offsets[:] = [0, width, 2 * width]
+    out = placed(np.full((2, 3), -1, np.int32))
+    accept(device, placed(np.arange(1, 2 * width + 1, dtype=np.int32)), step, out=out)
+    return out
+
+
+def run_select(device, width):
+    """The last row, one behind it, the first, and one before it."""
+    x, out = placed(np.ones((5, width), np.float32)), placed(nans(4, width))
+    x[:] = np.arange(5)[:, None]
+    select(device, x, placed(np.array([4, 5, 0, -1], np.int32)), out=out)
+    return out
+
+
 FAULTS = {
     "a removed barrier": (
         *("common.cuh", "    __syncthreads();\n", "", run_rms_norm, 333),
@@ -60,7 +91,7 @@ FAULTS = {
         *(run_rms_norm, 333, "without it"),
     ),
     "a row that is one too long": (
-        *("rms_norm.cu", "x + start + i, width - i)", "x + start + i, width - i + 1)"),
+        *("rms_norm.cu", "x + start + i, r.width - i)", "x + start + i, r.width - i + 1)"),
         *(run_rms_norm, 333, r"4 bytes at .* outside of shared memory and of every array"),
     ),
     "a block that is one thread too long": (
@@ -72,11 +103,36 @@ FAULTS = {
         *("const int n = 4;", run_glu, 131, "4 bytes at .* outside"),
     ),
     "a loop that is one item too long": (
-        *("copy.cu", "i < num_items", "i <= num_items", run_copy, 77),
+        *("rows.cuh", "i < num_items", "i <= num_items", run_copy, 77),
         "4 bytes at .* outside",
     ),
+    "a row behind the last": (
+        *("select.cu", "chosen < num_rows", "chosen <= num_rows", run_select, 77),
+        "4 bytes at .* outside",
+    ),
+    "a row before the first": (
+        *("select.cu", "0 <= chosen", "-1 <= chosen", run_select, 77),
+        "4 bytes at .* outside",
+    ),
+    "a lane that leaves before the others": (
+        *("rms_norm.cu", "const bool there = i < r.width;"),
+        *("const bool there = i < r.width; if (!there) return;", run_rms_norm_acts, 96),
+        "which has ended",
+    ),
+    "a block of codes behind the row": (
+        *("rms_norm.cu", "const bool there = i < r.width", "const bool there = i < r.width + 4"),
+        *(run_rms_norm_acts, 96, "16 bytes at .* outside"),
+    ),
+    "a window that is one row too long": (
+        *("accept.cu", "row + 1 >= end", "row >= end", run_accept, 33),
+        "4 bytes at .* outside",
+    ),
+    "a vote without the warp": (
+        *("accept.cu", "__ballot_sync(0xffffffffu", "__ballot_sync(0x7fffffffu", run_accept, 33),
+        "without it",
+    ),
     "an item that is one too far": (
-        *("copy.cu", "load(from + i)", "load(from + i + 1)", run_copy, 77),
+        *("rows.cuh", "load(items + i)", "load(items + i + 1)", run_copy, 77),
         "4 bytes at .* outside",
     ),
 }
@@ -96,9 +152,20 @@ def test_the_emulator_names_the_line(tmp_path, fault):
     ("file", "right", "wrong", "run"),
     [
         ("common.cuh", "flip > 0", "flip > 1", run_rms_norm),
-        ("rms_norm.cu", "static_cast<long long>(blockIdx.x) * width", "0 * width", run_rms_norm),
+        (
+            "rms_norm.cu",
+            "static_cast<long long>(blockIdx.x) * r.width",
+            "0 * r.width",
+            run_rms_norm,
+        ),
         ("copy.cu", "row * x_stride", "(row ^ 1) % 5 * x_stride", run_copy),
         ("glu.cu", "__fsub_rn(0.0f, g)", "g", run_glu),
+        ("accept.cu", "load(tokens + row + 1)", "load(tokens + row)", run_accept),
+        ("accept.cu", "row + 1 >= end", "row + 2 >= end", run_accept),
+        ("quantize.cuh", "flip = 4; flip > 0", "flip = 2; flip > 0", run_rms_norm_acts),
+        ("rms_norm.cu", "(acts, v, start + i", "(acts, v, i", run_rms_norm_acts),
+        ("select.cu", "chosen * x_stride", "row * x_stride", run_select),
+        ("accept.cu", "load(positions + first)", "load(positions)", run_accept),
     ],
 )
 def test_the_values_are_wrong(tmp_path, file, right, wrong, run):
@@ -108,7 +175,9 @@ def test_the_values_are_wrong(tmp_path, file, right, wrong, run):
 
 
 def test_faults_of_a_launcher(monkeypatch):
+    rms_norm_launcher = import_module("specrt.kernels.rms_norm")
     x = placed(np.ones((3, 64), np.float32), offset=4)
+    rms_norm_launcher = import_module("specrt.kernels.rms_norm")
     monkeypatch.setattr(rms_norm_launcher, "aligned", lambda *_: True)
     with pytest.raises(KernelError, match="misaligned: 16 bytes"):
         rms_norm(Emulator(), x, None, 1e-6, out=nans(3, 64))

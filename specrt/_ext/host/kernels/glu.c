@@ -1,6 +1,6 @@
 /* glu: a part is GLU_BLOCK values; specrt/reference/glu.py says what it computes. */
 #include "glu.h"
-#include "simd.h"
+#include "quantize.h"
 
 static v16f silu(v16f g)
 {
@@ -18,13 +18,15 @@ static v16f gelu_tanh(v16f g)
 void KERNEL(glu)(const void *pointer, int part, void *scratch)
 {
     const struct glu_args *args = pointer;
-    size_t start = (size_t)part * GLU_BLOCK, left = args->count - start;
-    size_t end = start + (left < GLU_BLOCK ? left : GLU_BLOCK);
-    (void)scratch;
-    for (size_t i = start; i < end; i += LANES) {
-        int n = end - i < LANES ? (int)(end - i) : LANES;
-        v16f g = v16f_load_n(args->gate + i, n);
+    const size_t start = (size_t)part * GLU_BLOCK, left = args->count - start;
+    const size_t count = left < GLU_BLOCK ? left : GLU_BLOCK;
+    const float *gate = args->gate + start, *up = args->up + start;
+    float *out = args->out ? args->out + start : scratch;
+    for (size_t i = 0; i < count; i += LANES) {
+        int n = count - i < LANES ? (int)(count - i) : LANES;
+        v16f g = v16f_load_n(gate + i, n);
         v16f a = args->activation == ACT_SILU ? silu(g) : gelu_tanh(g);
-        v16f_store_n(args->out + i, v16f_mul(a, v16f_load_n(args->up + i, n)), n);
+        v16f_store_n(out + i, v16f_mul(a, v16f_load_n(up + i, n)), n);
     }
+    quantize_values(out, start, count, &args->acts);
 }

@@ -1,0 +1,82 @@
+"""From a device's name to its op set."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import get_args
+
+from specrt.errors import OptionError
+from specrt.host import HostOps
+from specrt.kernels import KernelOps
+from specrt.kernels._module import CudaDevice, find_cuda
+from specrt.kernels.emulator import Emulator
+from specrt.kernels.graphs import GRAPH_BYTES
+from specrt.ops import DeviceName, Ops, cuda_problem
+from specrt.reference import ReferenceOps
+
+
+def make_ops(
+    device: str,
+    threads: int | None = None,
+    graph_mebibytes: int | None = None,
+    verbose: bool = False,
+) -> Ops:
+    """The op set of a device.
+
+    Args:
+        device: a ``DeviceName``; "auto" is "cuda" where it is usable, else "cpu".
+        threads: of the CPU; None: as many as the process may use.
+        graph_mebibytes: the most memory of CUDA graphs; None for the default.
+        verbose: say on stderr which kernels are compiled.
+
+    Raises:
+        OptionError: no such device.
+        UnsupportedError: CUDA is asked for and cannot be used, and why.
+    """
+    if threads is not None and threads < 1:
+        raise OptionError(f"threads = {threads}: expected an integer >= 1")
+    if device not in get_args(DeviceName):
+        raise OptionError(f"device = {device!r}: expected one of {', '.join(get_args(DeviceName))}")
+    if device == "auto":
+        device = best_device()
+    if device == "reference":
+        return ReferenceOps()
+    if device == "cpu":
+        return HostOps(threads)
+    if device == "emulator":
+        return KernelOps(Emulator())
+    graph_bytes = GRAPH_BYTES if graph_mebibytes is None else graph_mebibytes << 20
+    return KernelOps(CudaDevice(verbose, graph_bytes))
+
+
+def best_device() -> str:
+    """ "cuda" where it is usable, else "cpu"; where CuPy is there for nothing, stderr hears why."""
+    if find_spec("cupy") is None:
+        return "cpu"
+    problem = cuda_problem()
+    if problem is None:
+        return "cuda"
+    _say_once(f"computing on the CPU: {problem}")
+    return "cpu"
+
+
+def available_memory(device: str) -> int | None:
+    """Bytes that the device can give, without swapping; None where the system does not say."""
+    if device == "cuda":
+        return int(find_cuda().cuda.runtime.memGetInfo()[0])
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+@cache
+def _say_once(message: str) -> None:
+    print(message, file=sys.stderr)

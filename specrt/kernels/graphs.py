@@ -1,0 +1,141 @@
+"""Programs as CUDA graphs: one launch for all kernels of a step, under a memory budget."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .program import Launch
+
+if TYPE_CHECKING:
+    from ._module import Device
+
+LOG = logging.getLogger(__name__)
+
+GRAPH_BYTES = 256 << 20
+"""Device memory of graphs, where nothing else is asked for."""
+
+NODE_BYTES = 8 << 10
+"""What a kernel counts at least: the driver takes memory for graphs in lumps."""
+
+
+class Graphs:
+    """Captured graphs; past the budget the least recently run is dropped.
+
+    Args:
+        cupy: the module.
+        device: launches kernels on ``stream``.
+        stream: a non-blocking one.
+        budget: bytes of device memory; 0 for no graphs.
+    """
+
+    def __init__(self, cupy: Any, device: Device, stream: Any, budget: int) -> None:
+        self.device = device
+        self._cupy = cupy
+        self._stream = stream
+        self._budget = budget
+        self._kept: OrderedDict[GraphProgram, tuple[Any, int]] = OrderedDict()
+
+    def find(self, program: GraphProgram) -> Any:
+        """The program's graph, now the last to be dropped; None if it has none."""
+        if program not in self._kept:
+            return None
+        self._kept.move_to_end(program)
+        return self._kept[program][0]
+
+    def launch(self, graph: Any) -> None:
+        """Run a graph on the stream."""
+        graph.launch(self._stream)
+
+    def add(self, program: GraphProgram, launches: Sequence[Launch]) -> bool:
+        """Capture launches whose kernels have all run before; False if that cannot be done."""
+        if len(launches) * NODE_BYTES > self._budget:
+            return False
+        before = self._free_bytes()
+        try:
+            graph = self._capture(launches)
+        except (self._cupy.cuda.runtime.CUDARuntimeError, MemoryError) as error:
+            LOG.warning(
+                "no graph of %d kernels, they are launched singly: %s", len(launches), error
+            )
+            return False
+        size = max(before - self._free_bytes(), len(launches) * NODE_BYTES)
+        LOG.debug("captured a graph of %d kernels: %d bytes", len(launches), size)
+        self._kept[program] = graph, size
+        self._drop_oldest()
+        return program in self._kept
+
+    def _drop_oldest(self) -> None:
+        while sum(size for _, size in self._kept.values()) > self._budget:
+            _, (_, size) = self._kept.popitem(last=False)
+            LOG.debug("reset a graph of %d bytes: the budget is %d", size, self._budget)
+
+    def _free_bytes(self) -> int:
+        self._stream.synchronize()
+        return int(self._cupy.cuda.runtime.memGetInfo()[0])
+
+    def _capture(self, launches: Sequence[Launch]) -> Any:
+        """Nothing but the launches may happen meanwhile: no allocation, and no array freed."""
+        runtime = self._cupy.cuda.runtime
+        with _no_collection(), self._cupy.cuda.using_allocator(_refuse), self._stream:
+            self._stream.begin_capture(runtime.streamCaptureModeThreadLocal)
+            try:
+                for launch in launches:
+                    launch.on(self.device)
+            finally:
+                graph = self._stream.end_capture()
+            graph.upload(self._stream)
+        return graph
+
+
+class GraphProgram:
+    """Launches that become one graph once each kernel has run.
+
+    Args:
+        graphs: keeps the graph.
+        launches: the kernels, in order.
+        is_warm: whether a launch's kernel has run before.
+    """
+
+    def __init__(
+        self, graphs: Graphs, launches: Sequence[Launch], is_warm: Callable[[Launch], bool]
+    ) -> None:
+        self._graphs = graphs
+        self._launches = launches
+        self._is_warm = is_warm
+        self._refused = False
+
+    def prepare(self) -> None:
+        """Capture the graph, if that can be done now."""
+        if self._refused or self._graphs.find(self) is not None:
+            return
+        if all(map(self._is_warm, self._launches)):
+            self._refused = not self._graphs.add(self, self._launches)
+
+    def run(self) -> None:
+        """Launch the graph, or the kernels singly where there is none."""
+        graph = self._graphs.find(self)
+        if graph is not None:
+            self._graphs.launch(graph)
+            return
+        for launch in self._launches:
+            launch.on(self._graphs.device)
+
+
+def _refuse(size: int) -> Any:
+    raise MemoryError(f"an array of {size} bytes was wanted while a graph was captured")
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

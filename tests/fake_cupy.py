@@ -1,0 +1,201 @@
+"""CuPy's parts that are used, over the emulator: streams work late, and graphs replay."""
+
+import re
+from collections import deque
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import numpy as np
+
+from specrt.kernels.emulator import Emulator
+
+NODE_BYTES = 64 << 10
+FREE_BYTES = 1 << 30
+
+
+class CUDARuntimeError(RuntimeError):
+    """As CuPy raises it."""
+
+
+class FakeStream:
+    """Does what was asked when it is waited for, in that order; a capture takes it instead."""
+
+    def __init__(self, cupy):
+        self._cupy = cupy
+        self._asked = deque()
+        self._captured = None
+        self._before = []
+
+    def __enter__(self):
+        self._before.append(self._cupy.current)
+        self._cupy.current = self
+
+    def __exit__(self, *error):
+        self._cupy.current = self._before.pop()
+
+    def ask(self, call):
+        (self._asked if self._captured is None else self._captured).append(call)
+
+    def synchronize(self):
+        if self._captured is not None:
+            raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported")
+        while self._asked:
+            self._asked.popleft()()
+
+    def begin_capture(self, mode):
+        assert mode == "thread-local"
+        self._captured = []
+
+    def end_capture(self):
+        captured, self._captured = self._captured, None
+        return FakeGraph(self._cupy, captured)
+
+
+class FakeGraph:
+    """Calls with the arguments of their capture; takes memory while it lives."""
+
+    def __init__(self, cupy, calls):
+        self._cupy, self._calls = cupy, calls
+        self._bytes = NODE_BYTES * len(calls)
+        cupy.free -= self._bytes
+
+    def __del__(self):
+        self._cupy.free += self._bytes
+
+    def upload(self, stream):
+        """It is there."""
+
+    def launch(self, stream):
+        self._cupy.num_graph_launches += 1
+        for call in self._calls:
+            stream.ask(call)
+
+
+class FakeEvent:
+    """Waits for its stream."""
+
+    def __init__(self, disable_timing):
+        self._stream = None
+
+    def record(self, stream):
+        self._stream = stream
+
+    def synchronize(self):
+        if self._stream is not None:
+            self._stream.synchronize()
+
+
+class FakeArray(np.ndarray):
+    """Memory of the device: values come and go by way of a stream."""
+
+    cupy = None
+
+    def __array_finalize__(self, base):
+        self.cupy = getattr(base, "cupy", self.cupy)
+
+    def __setitem__(self, place, values):
+        assert isinstance(values, FakeArray), "only arrays of the device can be written to one"
+        part, values = np.asarray(self)[place], np.array(values)
+        self.cupy.current.ask(lambda: np.copyto(part, values))
+
+    def set(self, values, stream):
+        self.cupy.num_uploads += 1
+        stream.ask(lambda: np.copyto(np.asarray(self), values))
+
+    def get(self, stream):
+        self.cupy.num_downloads += 1
+        stream.synchronize()
+        return np.array(self)
+
+
+class FakeCupy:
+    """The module, and a way for each part that is looked for to fail."""
+
+    ndarray = FakeArray
+
+    def __init__(self, devices=1, capability="90", nvrtc=(13, 0)):
+        self.modules, self.launches = [], []
+        self.num_graph_launches = self.num_uploads = self.num_downloads = 0
+        self.free = FREE_BYTES
+        self._devices, self._capability, self._nvrtc = devices, capability, nvrtc
+        self._emulator = Emulator()
+        self._allocator = None
+        self.current = FakeStream(self)  # the default one, which nobody waits for
+        self.cuda = SimpleNamespace(
+            runtime=SimpleNamespace(
+                getDeviceCount=lambda: self._or_raise(self._devices),
+                memGetInfo=lambda: (self.free, FREE_BYTES),
+                streamCaptureModeThreadLocal="thread-local",
+                CUDARuntimeError=CUDARuntimeError,
+            ),
+            nvrtc=SimpleNamespace(getVersion=lambda: self._or_raise(self._nvrtc)),
+            Device=self._device,
+            Stream=self._stream,
+            Event=FakeEvent,
+            alloc_pinned_memory=bytearray,
+            using_allocator=self._using_allocator,
+        )
+
+    @staticmethod
+    def _or_raise(value):
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    @contextmanager
+    def _using_allocator(self, allocator):
+        self._allocator = allocator
+        try:
+            yield
+        finally:
+            self._allocator = None
+
+    def _device(self):
+        return _Device(self._capability)
+
+    def _stream(self, non_blocking):
+        assert non_blocking
+        return FakeStream(self)
+
+    def RawModule(self, *, code, options):
+        self.modules.append((code, options))
+        file = re.search(r'^#line 1 "(\w+)\.cu"', code, re.M)[1]
+        defines = tuple(re.findall(r"^#define (.*)", code.partition("#line")[0], re.M))
+
+        def get_function(name):
+            def function(grid, block, args, shared_mem):
+                self.launches.append((name, grid, block, args, shared_mem))
+                args = [None if type(a) is np.uint64 and a == 0 else a for a in args]
+                launch = (file, name, grid, block[0], args, shared_mem, defines)
+                self.current.ask(lambda: self._emulator.launch(*launch))
+
+            return function
+
+        return SimpleNamespace(get_function=get_function)
+
+    def zeros(self, shape, dtype):
+        if self._allocator is not None:
+            self._allocator(1)
+        array = self._emulator.zeros(shape, dtype).view(FakeArray)
+        array.cupy = self
+        return array
+
+    def array(self, values):
+        array = self.zeros(values.shape, values.dtype)
+        np.copyto(np.asarray(array), values)
+        return array
+
+    asarray = array
+
+
+class _Device:
+    """The current device; a context that changes nothing."""
+
+    def __init__(self, capability):
+        self.compute_capability = capability
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        """Nothing was changed."""

@@ -1,0 +1,151 @@
+"""Programs as graphs: captured, replayed with other values, dropped under a budget."""
+
+import gc
+import logging
+import sys
+
+import numpy as np
+import pytest
+from fake_cupy import NODE_BYTES, CUDARuntimeError, FakeCupy
+
+from specrt.kernels import KernelOps
+from specrt.kernels._module import CudaDevice
+from specrt.kernels.emulator import Emulator
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    fake = FakeCupy()
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    return fake
+
+
+def recorded(ops, width=64):
+    """A program of two kernels over its input, and both ends."""
+    x, h, out = (ops.buffer((3, width), np.float32) for _ in range(3))
+    with ops.record() as program:
+        ops.rms_norm(x, None, 1e-6, out=h)
+        ops.glu(h, h, activation="silu", out=out)
+    return program, x, out
+
+
+def expected(values):
+    ops = KernelOps(Emulator())
+    program, x, out = recorded(ops, values.shape[1])
+    ops.assign(x, values)
+    program.run()
+    return ops.to_host(out)
+
+
+def values(seed, width=64):
+    return np.random.default_rng(seed).standard_normal((3, width)).astype(np.float32)
+
+
+def test_a_program_becomes_a_graph_once_its_kernels_have_run(cupy, caplog):
+    caplog.set_level(logging.DEBUG)
+    ops = KernelOps(CudaDevice())
+    program, x, out = recorded(ops)
+    for step in range(4):
+        program.prepare()
+        ops.assign(x, values(step))
+        program.run()
+        assert (ops.to_host(out) == expected(values(step))).all(), step
+        assert cupy.num_graph_launches == step
+    assert [record.message for record in caplog.records] == [
+        f"captured a graph of 2 kernels: {2 * NODE_BYTES} bytes"
+    ]
+
+
+def test_a_second_program_of_warm_kernels_is_a_graph_from_its_first_run(cupy):
+    ops = KernelOps(CudaDevice())
+    for number in range(2):
+        program, x, out = recorded(ops)
+        program.prepare()
+        ops.assign(x, values(number))
+        program.run()
+        assert (ops.to_host(out) == expected(values(number))).all()
+    assert cupy.num_graph_launches == 1
+
+
+def test_past_the_budget_the_graph_that_ran_longest_ago_goes(cupy, caplog):
+    caplog.set_level(logging.DEBUG)
+    ops = KernelOps(CudaDevice(graph_bytes=5 * NODE_BYTES))
+    programs = [recorded(ops, width) for width in (32, 64, 96)]
+    programs[0][0].run()  # all kernels are warm
+
+    def run(number):
+        program, x, out = programs[number]
+        width, before = x.shape[1], cupy.num_graph_launches
+        program.prepare()
+        ops.assign(x, values(number, width))
+        program.run()
+        assert (ops.to_host(out) == expected(values(number, width))).all()
+        assert cupy.num_graph_launches == before + 1
+
+    for number in (0, 1, 0, 2, 0, 1):
+        run(number)
+    told = [record.message.split(" graph")[0] for record in caplog.records]
+    assert told == [*["captured a"] * 3, "reset a", "captured a", "reset a"]
+    gc.collect()
+    assert cupy.free == cupy.cuda.runtime.memGetInfo()[1] - 4 * NODE_BYTES
+
+
+@pytest.mark.parametrize("budget", [0, NODE_BYTES // 16])
+def test_without_a_budget_kernels_are_launched_singly(cupy, budget):
+    ops = KernelOps(CudaDevice(graph_bytes=budget))
+    program, x, out = recorded(ops)
+    for step in range(3):
+        program.prepare()
+        ops.assign(x, values(step))
+        program.run()
+        assert (ops.to_host(out) == expected(values(step))).all()
+    assert cupy.num_graph_launches == 0
+
+
+@pytest.mark.parametrize("error", [CUDARuntimeError("cudaErrorStreamCaptureInvalidated"), None])
+def test_what_cannot_be_captured_is_launched_singly(cupy, caplog, monkeypatch, error):
+    """A failing capture, and a kernel that allocates."""
+    device = CudaDevice()
+    ops = KernelOps(device)
+    program, x, out = recorded(ops)
+    program.run()
+    launch = CudaDevice.launch
+
+    def failing(self, *args):
+        if cupy.current._captured is not None:
+            if error:
+                raise error
+            self.zeros((1,), np.float32)
+        launch(self, *args)
+
+    monkeypatch.setattr(CudaDevice, "launch", failing)
+    for step in range(2):
+        program.prepare()
+        ops.assign(x, values(step))
+        program.run()
+        assert (ops.to_host(out) == expected(values(step))).all()
+    assert cupy.num_graph_launches == 0
+    assert len(caplog.records) == 1 and "launched singly" in caplog.text
+    assert gc.isenabled()
+
+
+def test_step_values_may_change_as_soon_as_they_are_published(cupy):
+    """The device reads late: each run must see the values of its own publish."""
+    ops = KernelOps(CudaDevice())
+    step = ops.step_inputs(4, 1, 2, 0)
+    outs = [ops.buffer((1, 4), np.int32) for _ in range(3)]
+    for number, out in enumerate(outs):
+        step.tokens[:] = [number, 1, 2, 3]
+        step.publish()
+        ops.copy(step.on_device.tokens.reshape(1, 4), out=out)
+        step.tokens[:] = -1
+    got = [ops.to_host(out)[0, 0] for out in outs]
+    assert got == [0, 1, 2]
+
+
+def test_recordings_do_not_nest_and_end_when_they_fail(cupy):
+    ops = KernelOps(Emulator())
+    with pytest.raises(RuntimeError, match="recorded already"), ops.record(), ops.record():
+        pass
+    program, _, _ = recorded(ops)
+    program.run()
