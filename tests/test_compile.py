@@ -10,17 +10,20 @@ from specrt.kernels._module import expand, kernel_folder
 from specrt.kernels.emulator.build import ENTRY
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
+TEXTS = {path.stem: path.read_text() for path in kernel_folder().glob("*.cu")}
 KV_KERNELS = ("attention", "rope_kv")
 DEFINES = {kernel: [f"KV_TYPE {kv}" for kv in ("F32", "F16", "Q8_0")] for kernel in KV_KERNELS}
 """What a kernel is compiled with, one by one."""
 KERNELS = [
-    (path.stem, define)
-    for path in sorted(kernel_folder().glob("*.cu"))
-    for define in DEFINES.get(path.stem, [None])
+    (name, define)
+    for name in sorted(TEXTS)
+    if "WEIGHT_TYPE" not in TEXTS[name]
+    for define in DEFINES.get(name, [None])
 ]
+"""Those of a weight type are in test_compile_weights.py."""
 TOYS = Path(__file__).parent / "kernels" / "emulator"
-NARROW = {"accept"}
-"""Kernels of a few integers, with no wide form."""
+NARROW = {"accept", "head"}
+"""Kernels of a few integers or of one form, with no wide one."""
 NARROW_LOADS = {"select": 1, "rope_kv": 3, "attention": 2}
 """Loads of wide forms that are of no row: which row it is, where it stands, what it sums to."""
 REGISTERS = {"attention": 128}
