@@ -14,7 +14,9 @@ from specrt.kernels.copy import copy
 from specrt.kernels.emulator import Emulator, KernelError
 from specrt.kernels.glu import glu
 from specrt.kernels.rms_norm import rms_norm
+from specrt.kernels.sample import FIELDS, draw_of, edits_of, sample
 from specrt.kernels.select import select
+from specrt.options import SamplingParams
 from specrt.state.step import StepInputs
 
 pytestmark = needs_emulator
@@ -67,6 +69,26 @@ def run_accept(device, width):
     out = placed(np.full((2, 3), -1, np.int32))
     accept(device, placed(np.arange(1, 2 * width + 1, dtype=np.int32)), step, out=out)
     return out
+
+
+def run_sample(device, width):
+    """Drawn from what top-k and top-p keep of nine rows, where the history counts; and greedily."""
+    rng = np.random.default_rng(width)
+    logits = placed(rng.standard_normal((9, width), dtype=np.float32))
+    logits[1:] = logits[0]
+    ids = np.argsort(-logits[0])[:9].astype(np.int32)
+    step = StepInputs(9, 1, 1, 0, lambda shape, dtype: placed(np.zeros(shape, dtype)))
+    step.tokens[:], step.positions[:], step.row_offsets[:] = ids, np.arange(9), [0, 9]
+    tokens = []
+    for temperature in (2.0, 0.0):
+        params = SamplingParams(temperature, top_k=9, top_p=0.9, presence_penalty=9.0, seed=1)
+        edits = edits_of(params, width, ids[:1], 0, ids[1:].tolist())
+        draw = draw_of(params, 1, 0, 0, len(edits)).reshape(1).view(np.int32)
+        saved, out = placed(nans(9, len(edits))), placed(np.full((9, FIELDS), -1, np.int32))
+        edits = placed(edits.view(np.int32).reshape(-1, 4))
+        sample(device, logits, saved, step, placed(draw.reshape(1, -1)), edits, out=out)
+        tokens.append(out)
+    return np.concatenate(tokens)
 
 
 def run_select(device, width):
@@ -123,6 +145,14 @@ FAULTS = {
         *("rms_norm.cu", "const bool there = i < r.width", "const bool there = i < r.width + 4"),
         *(run_rms_norm_acts, 96, "16 bytes at .* outside"),
     ),
+    "no barrier before partial sums are written again": (
+        *("sample.cu", "    __syncthreads(); /* nobody reads partial any more */\n"),
+        *("", run_sample, 132, r"no barrier between .* sample\.cu:\d+"),
+    ),
+    "a bin behind the last": (
+        *("sample.cu", "(distance(t) >> shift) % THREADS", "700", run_sample, 132),
+        "8 bytes at .* outside of shared memory",
+    ),
     "a window that is one row too long": (
         *("accept.cu", "row + 1 >= end", "row >= end", run_accept, 33),
         "4 bytes at .* outside",
@@ -148,6 +178,17 @@ def test_the_emulator_names_the_line(tmp_path, fault):
     assert ".cu" in str(caught.value)
 
 
+SAMPLE_FAULTS = [
+    # No barrier behind cleared bins, nor behind edited logits.
+    ("static_cast<u64>(0));\n    __syncthreads();", "static_cast<u64>(0));"),
+    ("one.w + count));\n    }\n    __syncthreads();", "one.w + count));\n    }"),
+    ("order_key(x, id) <= row.cut", "order_key(x, id) < row.cut"),
+    ("static_cast<u64>(load(&draw->top_k))", "static_cast<u64>(load(&draw->top_k) + 1)"),
+    ("load(positions + number) + 1", "load(positions + number)"),
+    ("tokens + first + 1, ", "tokens + first, "),
+]
+
+
 @pytest.mark.parametrize(
     ("file", "right", "wrong", "run"),
     [
@@ -164,6 +205,7 @@ def test_the_emulator_names_the_line(tmp_path, fault):
         ("accept.cu", "row + 1 >= end", "row + 2 >= end", run_accept),
         ("quantize.cuh", "flip = 4; flip > 0", "flip = 2; flip > 0", run_rms_norm_acts),
         ("rms_norm.cu", "(acts, v, start + i", "(acts, v, i", run_rms_norm_acts),
+        *(("sample.cu", right, wrong, run_sample) for right, wrong in SAMPLE_FAULTS),
         ("select.cu", "chosen * x_stride", "row * x_stride", run_select),
         ("accept.cu", "load(positions + first)", "load(positions)", run_accept),
     ],
