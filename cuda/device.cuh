@@ -12,6 +12,23 @@ template <class T> __device__ __forceinline__ T load(const T *p) { return *p; }
 /* The same way back. */
 template <class T> __device__ __forceinline__ void store(T *p, T value) { *p = value; }
 
+/* The float that a half's bits stand for: exact, subnormal halves too; NaN for NaN. */
+__device__ __forceinline__ float half_bits_to_float(unsigned short bits)
+{
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
+}
+
+/* The way back, to nearest even: subnormal halves are kept, infinity from 65520 on, 0x7fff for
+ * NaN. */
+__device__ __forceinline__ unsigned short float_to_half_bits(float x)
+{
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+}
+
 /* The dynamic shared block, aligned to 16 bytes: a kernel has no other shared memory. */
 template <class T> __device__ __forceinline__ T *shared_block()
 {
@@ -69,6 +86,23 @@ __device__ __forceinline__ void mma_s8(int (&c)[4], const int (&a)[4], const int
                      "{%0, %1}, {%2}, {%3}, {%0, %1};"
                      : "+r"(c[i % 2 * 2]), "+r"(c[i % 2 * 2 + 1])
                      : "r"(a[i]), "r"(b[i / 2]));
+#endif
+}
+
+/* The same of 16 columns of a: a[0], a[1] and b as a[0], a[1] and b[0] above. */
+__device__ __forceinline__ void mma_s8(int (&c)[4], const int (&a)[2], int b)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 "
+                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b));
+#else
+    for (int i = 0; i < 2; i++)
+        asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 "
+                     "{%0, %1}, {%2}, {%3}, {%0, %1};"
+                     : "+r"(c[2 * i]), "+r"(c[2 * i + 1])
+                     : "r"(a[i]), "r"(b));
 #endif
 }
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from specrt.errors import MismatchError
+from specrt.errors import MismatchError, UnsupportedError
+from specrt.ops import Rope, RopePairing
 
 if TYPE_CHECKING:
     from specrt.state.step import StepInputs
@@ -59,6 +60,18 @@ def _check_rows(name: str, array: Any) -> None:
         )
 
 
+def check_top_k(logits: Any, ids: Any, values: Any) -> None:
+    """Raise ``MismatchError`` unless [T, V] f32 has k <= min(V, 64) ids int32 and values f32."""
+    check("top_k: logits", logits, np.float32, (len(logits), logits.shape[-1]))
+    check("top_k: ids", ids, np.int32, (len(logits), ids.shape[-1]))
+    check("top_k: values", values, np.float32, ids.shape)
+    if not 0 < ids.shape[1] <= min(64, logits.shape[1]):
+        raise MismatchError(
+            f"top_k: {ids.shape[1]} of {logits.shape[1]} logits; expected 1 to 64, and no more "
+            "than there are"
+        )
+
+
 def check_acts(op: str, acts: Any, shape: tuple[int, int]) -> None:
     """Raise ``MismatchError`` unless the acts hold rows of this shape, or more."""
     if acts.num_rows < shape[0] or acts.width != shape[1]:
@@ -96,3 +109,48 @@ def check_rms_norm(
         check("rms_norm: weight", weight, np.float32, (x.shape[1],))
     if add is not None:
         check("rms_norm: add", add, np.float32, x.shape)
+
+
+def check_step(op: str, step: Any, num_rows: int, cache: Any) -> None:
+    """Raise ``MismatchError`` unless the step has that many rows and the layer's table."""
+    have, pages = len(step.positions), step.ring_table.shape[1]
+    if have < num_rows:
+        raise MismatchError(f"{op}: {num_rows} rows; the step inputs hold {have}")
+    if cache.ring_pages > pages:
+        raise MismatchError(
+            f"{op}: the layer is a ring of {cache.ring_pages} pages; the step inputs name {pages}"
+        )
+
+
+def check_rope_kv(
+    q: Any, k: Any, v: Any, cache: Any, step: Any, rope: Rope, q_norm: Any, k_norm: Any
+) -> None:
+    """Raise unless q is [T, H * Dh], k and v [T, Hkv * Dh], norms [Dh], and the step fits."""
+    dims = cache.head_dim
+    check("rope_kv: q", q, np.float32, (len(q), q.shape[-1] // dims * dims))
+    for name, array in (("k", k), ("v", v)):
+        check(f"rope_kv: {name}", array, np.float32, (len(q), cache.num_heads * dims))
+    for name, norm in (("q_norm", q_norm), ("k_norm", k_norm)):
+        if norm is not None:
+            check(f"rope_kv: {name}", norm, np.float32, (dims,))
+    positions, pairs = rope.table.shape[:2]
+    check("rope_kv: the rope table", rope.table, np.float32, (positions, pairs, 2))
+    if 2 * pairs > dims:
+        raise MismatchError(f"rope_kv: the table rotates {2 * pairs} dims; a head has {dims}")
+    pairings = get_args(RopePairing)
+    if rope.pairing not in pairings:
+        raise UnsupportedError(f"rope_kv: pairing {rope.pairing!r}; expected {', '.join(pairings)}")
+    check_step("rope_kv", step, len(q), cache)
+
+
+def check_attention(q: Any, cache: Any, step: Any, window: int, out: Any) -> None:
+    """Raise ``MismatchError`` unless q and out are [T, H * Dh], and window and step fit."""
+    group = cache.num_heads * cache.head_dim
+    check("attention: q", q, np.float32, (len(q), max(1, q.shape[-1] // group) * group))
+    check("attention: out", out, np.float32, q.shape)
+    check_step("attention", step, len(q), cache)
+    if not 0 <= window < 2**31 or (cache.ring_pages and window == 0):
+        raise MismatchError(
+            f"attention: window {window} on a layer with {cache.ring_pages} ring pages; "
+            "expected a positive window of 31 bits for a ring, or 0 for all positions"
+        )

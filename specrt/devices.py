@@ -5,10 +5,15 @@ from __future__ import annotations
 import sys
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import get_args
 
 from specrt.errors import OptionError
 from specrt.host import HostOps
+from specrt.kernels import KernelOps
+from specrt.kernels._module import CudaDevice, find_cuda
+from specrt.kernels.emulator import Emulator
+from specrt.kernels.graphs import GRAPH_BYTES
 from specrt.ops import DeviceName, Ops, cuda_problem
 from specrt.reference import ReferenceOps
 
@@ -41,14 +46,8 @@ def make_ops(
         return ReferenceOps()
     if device == "cpu":
         return HostOps(threads)
-    from specrt.kernels import KernelOps  # costs nothing to those who compute elsewhere
-
     if device == "emulator":
-        from specrt.kernels.emulator import Emulator
-
         return KernelOps(Emulator())
-    from specrt.kernels._module import GRAPH_BYTES, CudaDevice
-
     graph_bytes = GRAPH_BYTES if graph_mebibytes is None else graph_mebibytes << 20
     return KernelOps(CudaDevice(verbose, graph_bytes))
 
@@ -62,6 +61,20 @@ def best_device() -> str:
         return "cuda"
     _say_once(f"computing on the CPU: {problem}")
     return "cpu"
+
+
+def available_memory(device: str) -> int | None:
+    """Bytes that the device can give, without swapping; None where the system does not say."""
+    if device == "cuda":
+        return int(find_cuda().cuda.runtime.memGetInfo()[0])
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
 
 
 @cache

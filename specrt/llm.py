@@ -174,7 +174,9 @@ class LLM:
     def plan(self) -> MemoryPlan:
         """What the model needs in memory, beside what the machine had when this was first asked."""
         target = self.target
-        return memory_plan(self.gguf, self.context, target.kv_type, target.max_sequences)
+        return memory_plan(
+            self.gguf, self.context, target.kv_type, target.max_sequences, target.ops.device
+        )
 
     def session(self) -> Session:
         """A conversation that keeps what it has consumed between turns."""

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from specrt.devices import available_memory
 from specrt.errors import OptionError
 from specrt.gguf.reader import GGUFFile
 from specrt.host import HostOps
-from specrt.host.kv import HostKVLayer
+from specrt.host.weights import HostWeight
+from specrt.kernels import KernelOps
+from specrt.kernels.emulator import Emulator
 from specrt.models import load_trunk
 from specrt.models.decoder import Decoder
 from specrt.models.loader import Dims
-from specrt.ops import PAGE, Array, KVType
+from specrt.ops import PAGE, Array, KVType, Role
 
 DEFAULT_CONTEXT = 8192
 DEFAULT_SEQUENCES = 4
@@ -24,13 +26,13 @@ DEFAULT_SEQUENCES = 4
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes by purpose on the host op set, each as much as can come to be used.
+    """Bytes by purpose on one device, each as much as can come to be used.
 
     Not in it: the tokenizer and the metadata (about 40 bytes a token), n-gram indexes (about 90
     bytes a position and sequence), and Python itself.
 
     Args:
-        weights: of the file, mapped and not copied.
+        weights: of the file; the CPU maps them, CUDA holds as many and pads rows to 16.
         kv_per_token: of one position in all layers.
         kv: of all sequences at the whole context; a page of it is taken when it is first written.
         buffers: rotary tables, norms, and what a step of the most rows works in.
@@ -39,7 +41,7 @@ class MemoryPlan:
         max_sequences: sequences.
         kv_type: how keys and values are stored.
         drafter: of drafter weights and state.
-        available: that the machine can give now, None if unknown.
+        available: that the device can give now, None if unknown.
     """
 
     weights: int
@@ -83,12 +85,13 @@ def mebibytes(count: float) -> str:
     return f"{count / 2**20:,.1f} MiB"
 
 
-class CountingOps(HostOps):
-    """Counts what a model makes and holds none of it: a buffer is one value under any shape."""
+class Counting:
+    """Of an op set: counts what a model makes and holds none of it.
 
-    def __init__(self) -> None:
-        super().__init__(threads=1)
-        self.made = self.made_kv = self.kv_per_token = 0
+    A buffer is one value under any shape, and a weight stays in its file.
+    """
+
+    made = made_kv = kv_per_token = 0
 
     def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Looks like an array of that shape."""
@@ -96,16 +99,37 @@ class CountingOps(HostOps):
         self.made += math.prod(shape) * value.itemsize
         return np.lib.stride_tricks.as_strided(value, shape, (0,) * len(shape))
 
+    def assign(self, array: Array, values: np.ndarray) -> None:
+        """Nothing is held."""
+
+    def weight(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> Any:
+        """A weight as far as it is not computed with."""
+        return HostWeight(tensor, role, bias)
+
     def kv_layer(
         self, num_pages: int, num_heads: int, head_dim: int, kv_type: KVType, ring_pages: int
-    ) -> HostKVLayer:
+    ) -> Any:
         """A layer that looks like one of so many pages."""
         before = self.made
-        layer = super().kv_layer(num_pages, num_heads, head_dim, kv_type, ring_pages)
+        layer = super().kv_layer(num_pages, num_heads, head_dim, kv_type, ring_pages)  # type: ignore[misc]
         size, self.made = self.made - before, before
         self.made_kv += size
         self.kv_per_token += size // (num_pages * PAGE)
         return layer
+
+
+class CountingHostOps(Counting, HostOps):
+    """What the CPU holds."""
+
+    def __init__(self) -> None:
+        super().__init__(threads=1)
+
+
+class CountingKernelOps(Counting, KernelOps):
+    """What a CUDA device, or the emulator, holds."""
+
+    def __init__(self) -> None:
+        super().__init__(Emulator())
 
 
 def memory_plan(
@@ -113,20 +137,22 @@ def memory_plan(
     context: int | None = None,
     kv_type: KVType = "f16",
     max_sequences: int = DEFAULT_SEQUENCES,
+    device: str = "cpu",
 ) -> MemoryPlan:
-    """Plan for a file whose architecture runs here, by loading it over ``CountingOps``.
+    """Plan for a file whose architecture runs here, by loading it and holding nothing.
 
     Args:
         gguf: the open file; of its tensors only vectors are read.
         context: positions, None for the default.
         kv_type: how keys and values are stored.
         max_sequences: sequences.
+        device: an op set's, which lays caches and buffers out as it likes.
 
     Raises:
         SpecrtError: what loading raises.
     """
     context = usable_context(gguf, context)
-    ops = CountingOps()
+    ops = CountingKernelOps() if device in ("cuda", "emulator") else CountingHostOps()
     target = Decoder(
         load_trunk(gguf, ops, context),
         ops,
@@ -144,7 +170,7 @@ def memory_plan(
         max_sequences=max_sequences,
         kv_type=kv_type,
         drafter=0,
-        available=available_memory(),
+        available=available_memory(device),
     )
 
 
@@ -162,15 +188,3 @@ def usable_context(gguf: GGUFFile, context: int | None) -> int:
             f"context = {context}: expected 1 to {trained}, the context of {gguf.path}"
         )
     return context
-
-
-def available_memory() -> int | None:
-    """Bytes that can be used without swapping, None where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None

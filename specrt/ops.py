@@ -14,6 +14,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from .acts import Acts
+
 Array = Any
 """An array of the op set's device (``numpy.ndarray`` on the reference and on the host)."""
 
@@ -45,12 +47,6 @@ class Weight(Protocol):
 
     shape: tuple[int, int]
     role: Role
-
-
-class Acts(Protocol):
-    """Prepared input rows of ``linear``: what ``quantize`` wrote for the roles asked for."""
-
-    def rows(self, num_rows: int) -> Acts: ...
 
 
 class StepInputs(Protocol):

@@ -23,10 +23,10 @@ class Recorder:
         self._emulator = Emulator(seed, flush=flush)
         self.entries = []
 
-    def launch(self, file, entry, grid, block, args, shared_bytes=0):
+    def launch(self, file, entry, grid, block, args, shared_bytes=0, defines=()):
         """Note the entry and run it."""
         self.entries.append(entry)
-        self._emulator.launch(file, entry, grid, block, args, shared_bytes)
+        self._emulator.launch(file, entry, grid, block, args, shared_bytes, defines)
 
 
 def placed(x, offset=0):

@@ -99,9 +99,11 @@ class FakeArray(np.ndarray):
         self.cupy.current.ask(lambda: np.copyto(part, values))
 
     def set(self, values, stream):
+        self.cupy.num_uploads += 1
         stream.ask(lambda: np.copyto(np.asarray(self), values))
 
     def get(self, stream):
+        self.cupy.num_downloads += 1
         stream.synchronize()
         return np.array(self)
 
@@ -113,7 +115,8 @@ class FakeCupy:
 
     def __init__(self, devices=1, capability="90", nvrtc=(13, 0)):
         self.modules, self.launches = [], []
-        self.num_graph_launches, self.free = 0, FREE_BYTES
+        self.num_graph_launches = self.num_uploads = self.num_downloads = 0
+        self.free = FREE_BYTES
         self._devices, self._capability, self._nvrtc = devices, capability, nvrtc
         self._emulator = Emulator()
         self._allocator = None
@@ -156,15 +159,15 @@ class FakeCupy:
 
     def RawModule(self, *, code, options):
         self.modules.append((code, options))
-        file = re.match(r'#line 1 "(\w+)\.cu"', code)[1]
+        file = re.search(r'^#line 1 "(\w+)\.cu"', code, re.M)[1]
+        defines = tuple(re.findall(r"^#define (.*)", code.partition("#line")[0], re.M))
 
         def get_function(name):
             def function(grid, block, args, shared_mem):
                 self.launches.append((name, grid, block, args, shared_mem))
                 args = [None if type(a) is np.uint64 and a == 0 else a for a in args]
-                self.current.ask(
-                    lambda: self._emulator.launch(file, name, grid, block[0], args, shared_mem)
-                )
+                launch = (file, name, grid, block[0], args, shared_mem, defines)
+                self.current.ask(lambda: self._emulator.launch(*launch))
 
             return function
 

@@ -1,13 +1,16 @@
-"""Write specrt/_ext/host/kernels/quant_tables.h: the codebooks of the IQ types, from gguf.
+"""Write the codebooks of the IQ types, from gguf, for the host and for CUDA.
 
-Run ``python tools/make_quant_tables.py`` from the repository root; the header is committed.
+Run ``python tools/make_quant_tables.py`` from the repository root; the headers are committed.
 """
 
 from pathlib import Path
 
+import numpy as np
+
 from specrt.reference.quant_blocks import IQ4_VALUES, MXFP4_VALUES, codebook
 
-HEADER = Path("specrt/_ext/host/kernels/quant_tables.h")
+HOST = Path("specrt/_ext/host/kernels/quant_tables.h")
+CUDA = Path("cuda/quant_tables.cuh")
 GRIDS = ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S")
 
 
@@ -17,15 +20,34 @@ def array(dtype: str, name: str, values: list[int]) -> str:
     return f"static const {dtype} {name}[{len(values)}] = {{\n" + ",\n".join(lines) + "\n};\n"
 
 
-def main() -> None:
-    """Write the header."""
+def host_text() -> str:
+    """The codebooks as bytes, and the two tables of sixteen."""
     text = "/* Codebooks of the IQ types; written by tools/make_quant_tables.py. */\n"
     text += "#include <stdint.h>\n\n/* These two made unsigned by + 128. */\n"
     for name, values in {"iq4_values": IQ4_VALUES, "mxfp4_values": MXFP4_VALUES}.items():
         text += array("uint8_t", name, (values.astype(int) + 128).tolist())
     for name in GRIDS:
         text += array("int8_t", f"{name.lower()}_grid", codebook(name).ravel().tolist())
-    HEADER.write_text(text)
+    return text
+
+
+def cuda_text() -> str:
+    """The codebooks as one integer an entry, first value lowest."""
+    text = "/* Codebooks of the IQ types; written by tools/make_quant_tables.py. */\n"
+    for name in GRIDS:
+        book = np.ascontiguousarray(codebook(name))
+        kind = "unsigned long long" if book.shape[1] == 8 else "unsigned"
+        entries = book.view(f"<u{book.shape[1]}").ravel()
+        lines = [", ".join(map(hex, entries[i : i + 4])) for i in range(0, len(entries), 4)]
+        text += f"static __device__ const {kind} {name.lower()}_grid[{len(entries)}] = {{\n"
+        text += ",\n".join(lines) + "\n};\n"
+    return text
+
+
+def main() -> None:
+    """Write the headers."""
+    HOST.write_text(host_text())
+    CUDA.write_text(cuda_text())
 
 
 if __name__ == "__main__":

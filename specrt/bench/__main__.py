@@ -1,16 +1,23 @@
-"""``python -m specrt.bench [e2e|ops|host|governor|load]``."""
+"""``python -m specrt.bench [e2e|ops|host|governor|load|verify-kernels]``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from specrt.bench import e2e, governor, host, load, ops
+from specrt.bench import e2e, governor, host, load, ops, verify
 from specrt.bench.timing import WrongResultError
 from specrt.cli.exits import exit_status
 from specrt.cli.flags import Parser
 
-COMMANDS = {"e2e": e2e, "ops": ops, "host": host, "governor": governor, "load": load}
+COMMANDS = {
+    "e2e": e2e,
+    "ops": ops,
+    "host": host,
+    "governor": governor,
+    "load": load,
+    "verify-kernels": verify,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

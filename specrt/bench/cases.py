@@ -23,10 +23,28 @@ class LinearCase:
 
 @dataclass(frozen=True, slots=True)
 class RowsCase:
-    """An op over rows of one width: rms_norm, quantize, copy."""
+    """An op over rows of one width: copy, select."""
 
     width: int
     rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class NormCase:
+    """Rows with a weight, and with what is added last."""
+
+    width: int
+    rows: int
+    add: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizeCase:
+    """Rows in the forms that a role reads."""
+
+    width: int
+    rows: int
+    role: Role = "int8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +68,7 @@ class GluCase:
 
 @dataclass(frozen=True, slots=True)
 class AttentionCase:
-    """Rows at the end of a sequence; also rope_kv, which stores them there."""
+    """Rows at the end of a sequence, which see all of it or a window's positions."""
 
     kv_type: KVType
     heads: int
@@ -58,6 +76,20 @@ class AttentionCase:
     head_dim: int
     length: int
     rows: int
+    window: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RopeCase:
+    """Rows that are rotated, heads normed before or not, and stored at the end of a sequence."""
+
+    kv_type: KVType
+    heads: int
+    kv_heads: int
+    head_dim: int
+    length: int
+    rows: int
+    normed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +116,8 @@ HEAD: Final = (
     *(LinearCase("Q6_K", 262_144, 768, rows) for rows in (1, 9)),  # as large as Gemma 3's
 )
 EMBED: Final = tuple(EmbedCase(kind, 49_152, 768, 9) for kind in ("Q8_0", "Q4_K", "F16"))
-RMS_NORM: Final = tuple(RowsCase(width, rows) for width in (576, 4096) for rows in ROWS)
-QUANTIZE: Final = RMS_NORM
+RMS_NORM: Final = tuple(NormCase(width, rows) for width in (576, 4096) for rows in ROWS)
+QUANTIZE: Final = tuple(QuantizeCase(width, rows) for width in (576, 4096) for rows in ROWS)
 COPY: Final = (RowsCase(576, 9), RowsCase(4096, 9))
 SELECT: Final = COPY
 ACCEPT: Final = tuple(AcceptCase(windows, rows) for windows in (1, 4) for rows in (4, 17, 65))
@@ -98,9 +130,7 @@ ATTENTION: Final = tuple(
     for rows in ROWS
 )
 ROPE_KV: Final = tuple(
-    AttentionCase(kv_type, 9, 3, 64, 512, rows)
-    for kv_type in ("f16", "f32", "q8_0")
-    for rows in ROWS
+    RopeCase(kv_type, 9, 3, 64, 512, rows) for kv_type in ("f16", "f32", "q8_0") for rows in ROWS
 )
 
 HISTORIES: Final = (1_000, 100_000, 1_000_000)

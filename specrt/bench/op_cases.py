@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -10,12 +11,25 @@ from typing import Any, Final
 import numpy as np
 
 from specrt.bench import cases
-from specrt.bench.cases import AcceptCase, AttentionCase, EmbedCase, GluCase, LinearCase, RowsCase
+from specrt.bench.cases import (
+    AcceptCase,
+    AttentionCase,
+    EmbedCase,
+    GluCase,
+    LinearCase,
+    NormCase,
+    QuantizeCase,
+    RopeCase,
+    RowsCase,
+)
 from specrt.bench.timing import WrongResultError
 from specrt.gguf.reader import Tensor
 from specrt.gguf.types import type_by_name
 from specrt.ops import PAGE, Array, Ops, Rope
 from specrt.reference.kv import encode
+
+ALIGNMENT = 64
+"""Bytes, of a matrix: at least what a file gives it."""
 
 TWIN_OUTPUTS: Final = 40
 """A matrix's outputs do not know of each other: the twin computes this many of them."""
@@ -57,18 +71,21 @@ class OpBench:
 def random_rows(ops: Ops, rows: int, width: int, seed: int = 0) -> Array:
     """[rows, width] float32 of a normal distribution."""
     x = ops.buffer((rows, width), np.float32)
-    x[:] = np.random.default_rng(seed).standard_normal(x.shape, dtype=np.float32)
+    ops.assign(x, np.random.default_rng(seed).standard_normal(x.shape, dtype=np.float32))
     return x
 
 
-def random_tensor(ops: Ops, kind: str, num_rows: int, width: int) -> Tensor:
+def random_tensor(kind: str, num_rows: int, width: int) -> Tensor:
     """A matrix of any type; of two with one seed, the smaller one is the larger one's beginning.
 
     Quantised blocks are random bytes with bit 6 cleared: then no float16 in them is infinite.
     """
     type_ = type_by_name(kind)
     rng = np.random.default_rng(1)
-    raw = ops.buffer((num_rows, type_.row_bytes(width)), np.uint8)
+    shape = num_rows, type_.row_bytes(width)
+    memory = np.zeros(math.prod(shape) + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    raw = memory[start : start + math.prod(shape)].reshape(shape)
     if type_.is_quantized:
         raw.reshape(-1)[:] = np.frombuffer(rng.bytes(raw.size), np.uint8) & 0xBF
     else:
@@ -78,21 +95,31 @@ def random_tensor(ops: Ops, kind: str, num_rows: int, width: int) -> Tensor:
     return Tensor("w", (num_rows, width), type_, raw)
 
 
+def poison(array: Array) -> np.ndarray:
+    """What no op leaves in its outputs: NaN, or the bits 01010101."""
+    dtype = np.dtype(array.dtype)
+    if dtype.kind == "f":
+        return np.full(array.shape, np.nan, dtype)
+    return np.full((*array.shape, dtype.itemsize), 0x55, np.uint8).view(dtype)[..., 0]
+
+
 def recorded(ops: Ops, op: Callable[[], None], num_bytes: int, *out: Array) -> Call:
     """A call that can be repeated, since it writes to ``out`` alone."""
     with ops.record() as program:
         op()
 
     def results() -> list[Array]:
+        for array in out:
+            ops.assign(array, poison(array))
         program.run()
-        return [array.copy() for array in out]
+        return [ops.to_host(array) for array in out]
 
     return Call(program.run, results, num_bytes)
 
 
 def bind_linear(ops: Ops, case: LinearCase) -> Call:
     """The product alone; the rows are prepared before."""
-    tensor = random_tensor(ops, case.type, case.outputs, case.width)
+    tensor = random_tensor(case.type, case.outputs, case.width)
     weight = ops.weight(tensor, case.role)
     acts = ops.acts(case.rows, case.width, [weight])
     ops.quantize(random_rows(ops, case.rows, case.width), out=acts)
@@ -102,7 +129,7 @@ def bind_linear(ops: Ops, case: LinearCase) -> Call:
 
 def bind_head(ops: Ops, case: LinearCase) -> Call:
     """The ids alone, as greedy decoding takes them; the logits are checked beside them."""
-    tensor = random_tensor(ops, case.type, case.outputs, case.width)
+    tensor = random_tensor(case.type, case.outputs, case.width)
     weight = ops.weight(tensor, case.role)
     acts = ops.acts(case.rows, case.width, [weight])
     ops.quantize(random_rows(ops, case.rows, case.width), out=acts)
@@ -112,41 +139,51 @@ def bind_head(ops: Ops, case: LinearCase) -> Call:
         ops.head(weight, acts, ids=ids, logits=None, softcap=0.0)
 
     def results() -> list[Array]:
+        for array in (ids, logits):
+            ops.assign(array, poison(array))
         program.run()
-        drawn = ids.copy()
+        drawn = ops.to_host(ids)
         ops.head(weight, acts, ids=ids, logits=logits, softcap=0.0)
-        if (drawn != ids).any() or (drawn != logits.argmax(axis=1)).any():
+        values = ops.to_host(logits)
+        if (drawn != ops.to_host(ids)).any() or (drawn != values.argmax(axis=1)).any():
             raise WrongResultError(f"head {case}: its ids are not the largest logits'")
-        return [logits.copy()]
+        return [values]
 
     return Call(program.run, results, tensor.nbytes)
 
 
 def bind_embed(ops: Ops, case: EmbedCase) -> Call:
     """Rows from all over the matrix."""
-    tensor = random_tensor(ops, case.type, case.vocab, case.width)
+    tensor = random_tensor(case.type, case.vocab, case.width)
     weight = ops.weight(tensor)
     step = ops.step_inputs(case.rows, 1, 1, 0)
     step.tokens[: case.rows] = np.random.default_rng(2).integers(0, case.vocab, case.rows)
+    step.publish()
     out = ops.buffer((case.rows, case.width), np.float32)
     num_bytes = case.rows * tensor.raw.shape[1]
     return recorded(ops, lambda: ops.embed(weight, step, scale=1.5, out=out), num_bytes, out)
 
 
-def bind_rms_norm(ops: Ops, case: RowsCase) -> Call:
+def bind_rms_norm(ops: Ops, case: NormCase) -> Call:
     """With a weight."""
     x, weight = random_rows(ops, case.rows, case.width), random_rows(ops, 1, case.width, 3)[0]
+    add = random_rows(ops, case.rows, case.width, 10) if case.add else None
     out = ops.buffer(x.shape, np.float32)
-    return recorded(ops, lambda: ops.rms_norm(x, weight, 1e-5, out=out), 2 * x.nbytes, out)
+    num_bytes = (3 if case.add else 2) * x.nbytes
+    return recorded(ops, lambda: ops.rms_norm(x, weight, 1e-5, out=out, add=add), num_bytes, out)
 
 
-def bind_quantize(ops: Ops, case: RowsCase) -> Call:
-    """To int8 blocks."""
+def bind_quantize(ops: Ops, case: QuantizeCase) -> Call:
+    """To int8 blocks, and what they leave over."""
     x = random_rows(ops, case.rows, case.width)
-    acts: Any = ops.acts(
-        case.rows, case.width, [ops.weight(random_tensor(ops, "Q8_0", 1, case.width))]
-    )
-    out = acts.first.q, acts.first.d, acts.first.sums
+    weight = ops.weight(random_tensor("Q8_0", 1, case.width), case.role)
+    acts: Any = ops.acts(case.rows, case.width, [weight])
+    out = [
+        array
+        for form in (acts.first, acts.second)
+        if form is not None
+        for array in (form.q, form.d, form.sums)
+    ]
     num_bytes = x.nbytes + sum(array.nbytes for array in out)
     return recorded(ops, lambda: ops.quantize(x, out=acts), num_bytes, *out)
 
@@ -205,40 +242,49 @@ def bind_attention(ops: Ops, case: AttentionCase) -> Call:
     scale = case.head_dim**-0.5
     return recorded(
         ops,
-        lambda: ops.attention(q, cache, step, scale=scale, window=0, out=out),
+        lambda: ops.attention(q, cache, step, scale=scale, window=case.window, out=out),
         k.nbytes + v.nbytes,
         out,
     )
 
 
-def bind_rope_kv(ops: Ops, case: AttentionCase) -> Call:
+def bind_rope_kv(ops: Ops, case: RopeCase) -> Call:
     """Rotate q and k of the last rows, and store k and v; q is turned in place."""
     cache, step = _sequence(ops, case)
     angles = np.outer(np.arange(case.length), 10000.0 ** -np.linspace(0, 1, case.head_dim // 2))
     table = ops.buffer((*angles.shape, 2), np.float32)
-    table[..., 0], table[..., 1] = np.cos(angles), np.sin(angles)
+    ops.assign(table, np.stack([np.cos(angles), np.sin(angles)], axis=-1).astype(np.float32))
     q = random_rows(ops, case.rows, case.heads * case.head_dim)
     k, v = (random_rows(ops, case.rows, case.kv_heads * case.head_dim, seed) for seed in (7, 8))
-    given = q.copy(), k.copy()
+    given = ops.to_host(q), ops.to_host(k)
+    norms: dict[str, Any] = {}
+    if case.normed:
+        q_norm, k_norm = (random_rows(ops, 1, case.head_dim, seed)[0] for seed in (11, 12))
+        norms = {"q_norm": q_norm, "k_norm": k_norm, "eps": 1e-5}
     with ops.record() as program:
-        ops.rope_kv(q, k, v, cache, step, rope=Rope(table, "neox"))
+        ops.rope_kv(q, k, v, cache, step, rope=Rope(table, "neox"), **norms)
 
     def results() -> list[Array]:
-        q[:], k[:] = given
+        for array, values in zip((q, k), given, strict=True):
+            ops.assign(array, values)
         program.run()
         positions = np.arange(case.length - case.rows, case.length)
-        return [q.copy(), *ops.kv_read(cache, step.page_table[0, positions // PAGE], positions)]
+        return [
+            ops.to_host(q),
+            *ops.kv_read(cache, step.page_table[0, positions // PAGE], positions),
+        ]
 
     return Call(program.run, results, 2 * q.nbytes + 2 * k.nbytes + v.nbytes)
 
 
-def _sequence(ops: Ops, case: AttentionCase) -> tuple[Any, Any]:
+def _sequence(ops: Ops, case: AttentionCase | RopeCase) -> tuple[Any, Any]:
     """One sequence's empty cache, and a step of its last rows."""
     pages = -(-case.length // PAGE)
     step = ops.step_inputs(case.rows, 1, pages, 0)
     step.positions[: case.rows] = np.arange(case.length - case.rows, case.length)
     step.row_offsets[:2] = 0, case.rows
     step.page_table[0, :pages] = np.arange(pages)
+    step.publish()
     return ops.kv_layer(pages, case.kv_heads, case.head_dim, case.kv_type, 0), step
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specrt.cli import flags
 from specrt.errors import SpecrtError
-from specrt.settings import CONTEXT, DRAFT_MODEL, KV_TYPE
+from specrt.settings import CONTEXT, DEVICE, DRAFT_MODEL, KV_TYPE
 
 if TYPE_CHECKING:
     from specrt.gguf.reader import GGUFFile
@@ -18,7 +18,7 @@ HELP = "say what a GGUF file holds"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this command."""
     parser.add_argument("model", metavar="FILE", help="a GGUF file, or the name of a pulled model")
-    flags.add_settings(parser, "memory plan", (DRAFT_MODEL, CONTEXT, KV_TYPE))
+    flags.add_settings(parser, "memory plan", (DRAFT_MODEL, CONTEXT, KV_TYPE, DEVICE))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,13 +43,17 @@ def _plan(gguf: GGUFFile, args: argparse.Namespace) -> list[tuple[str, str]]:
     Raises:
         SpecrtError: the model, or the drafter for it, does not run here.
     """
+    from specrt.devices import best_device
     from specrt.drafters import check_drafter
     from specrt.gguf.reader import open_gguf
     from specrt.memory import memory_plan
     from specrt.models import check_architecture
 
     check_architecture(gguf)
-    plan = memory_plan(gguf, args.context, args.kv_type or "f16")
+    device = args.device or "auto"
+    if device == "auto":
+        device = best_device()
+    plan = memory_plan(gguf, args.context, args.kv_type or "f16", device=device)
     if args.draft_model is not None:
         with open_gguf(args.draft_model) as drafter:
             check_drafter(gguf, drafter)

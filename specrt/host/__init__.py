@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._ext.host_ops import Tape, Team
+from ..acts import Acts
 from ..ops import Activation, KVType, Role, Rope
 from ..reference.quant_blocks import dequantize
 from ..state.step import StepInputs
@@ -26,7 +27,7 @@ from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
 from .select import select
-from .weights import HostActs, HostWeight
+from .weights import HostWeight
 
 __all__ = ["HostOps", "available_levels"]
 
@@ -109,9 +110,9 @@ class HostOps:
         values[:] = dequantize(tensor.type.name, tensor.raw.reshape(1, -1))[0]
         return values
 
-    def acts(self, num_rows: int, width: int, weights: Sequence[HostWeight]) -> HostActs:
+    def acts(self, num_rows: int, width: int, weights: Sequence[HostWeight]) -> Acts:
         """Room for prepared rows in the forms that the weights read."""
-        return HostActs.empty(num_rows, width, weights, self.buffer)
+        return Acts.empty(num_rows, width, weights, self.buffer)
 
     def step_inputs(
         self, num_rows: int, num_seqs: int, num_pages: int, ring_pages: int
@@ -147,19 +148,19 @@ class HostOps:
         *,
         out: Array | None,
         add: Array | None = None,
-        acts: HostActs | None = None,
+        acts: Acts | None = None,
     ) -> None:
         """Normalise rows."""
         self._do(rms_norm, x, weight, eps, out=out, add=add, acts=acts)
 
-    def quantize(self, x: Array, *, out: HostActs) -> None:
+    def quantize(self, x: Array, *, out: Acts) -> None:
         """Prepare rows for ``linear``."""
         self._do(quantize, x, out=out)
 
     def linear(
         self,
         pairs: Sequence[tuple[HostWeight, Array]],
-        acts: HostActs,
+        acts: Acts,
         *,
         add: Array | None = None,
     ) -> None:
@@ -203,7 +204,7 @@ class HostOps:
         *,
         activation: Activation,
         out: Array | None,
-        acts: HostActs | None = None,
+        acts: Acts | None = None,
     ) -> None:
         """Gate rows."""
         self._do(glu, gate, up, activation=activation, out=out, acts=acts)
@@ -211,7 +212,7 @@ class HostOps:
     def head(
         self,
         weight: HostWeight,
-        acts: HostActs,
+        acts: Acts,
         *,
         ids: Array,
         logits: Array | None,

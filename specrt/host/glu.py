@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .._ext.host_ops import ACTIVATIONS, Tape, record_glu
+from ..acts import Acts
 from ..array_checks import check_glu
 from ..errors import UnsupportedError
 from ..ops import Activation
-from .weights import HostActs
 
 Array = Any
 
@@ -20,7 +20,7 @@ def glu(
     *,
     activation: Activation,
     out: Array | None,
-    acts: HostActs | None = None,
+    acts: Acts | None = None,
 ) -> None:
     """Record ``glu``: gate, up and out [T, F] f32."""
     if activation not in ACTIVATIONS:

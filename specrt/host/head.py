@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 
 from .._ext.host_ops import Tape, record_head
+from ..acts import Acts
 from ..array_checks import check
-from .weights import HostActs, HostWeight
+from .weights import HostWeight
 
 
 def head(
     tape: Tape,
     weight: HostWeight,
-    acts: HostActs,
+    acts: Acts,
     *,
     ids: Any,
     logits: Any | None,

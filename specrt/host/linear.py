@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from .._ext.host_ops import MAX_PAIRS, Tape, record_linear
+from ..acts import Acts
 from ..array_checks import check
 from ..errors import MismatchError
-from .weights import HostActs, HostWeight
+from .weights import HostWeight
 
 
 def linear(
     tape: Tape,
     pairs: Sequence[tuple[HostWeight, Any]],
-    acts: HostActs,
+    acts: Acts,
     *,
     add: Any | None = None,
 ) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .._ext.host_ops import Tape, record_rms_norm
+from ..acts import Acts
 from ..array_checks import check_rms_norm
-from .weights import HostActs
 
 Array = Any
 
@@ -19,7 +19,7 @@ def rms_norm(
     *,
     out: Array | None,
     add: Array | None = None,
-    acts: HostActs | None = None,
+    acts: Acts | None = None,
 ) -> None:
     """Record ``rms_norm``: x, out and add [T, D] f32, weight [D] f32."""
     check_rms_norm(x, weight, out, add, acts)

@@ -8,17 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from ..ops import Activation, Program
+from ..acts import Acts
+from ..ops import Activation, KVType, Program, Role, Rope
 from ..reference.quant_blocks import dequantize
 from ._module import ComputeDevice, Device
 from .accept import accept
+from .attention import attention, most_floats, scratch_floats
 from .copy import copy
+from .embed import embed
 from .glu import glu
+from .head import head
+from .kv import KernelKVLayer, kv_read, kv_write
+from .linear import linear
 from .program import Recorder
 from .quantize import quantize
 from .rms_norm import rms_norm
+from .rope_kv import rope_kv
 from .select import select
 from .step import KernelStep
+from .weights import KernelWeight
 
 __all__ = ["KernelOps"]
 
@@ -36,6 +44,7 @@ class KernelOps:
         self.device = device.name
         self._device = device
         self._recorder: Recorder | None = None
+        self._scratch: Array | None = None
 
     @contextmanager
     def record(self) -> Iterator[Program]:
@@ -67,14 +76,108 @@ class KernelOps:
 
     def vector(self, tensor: Any) -> Array:
         """A GGUF tensor of one axis as float32."""
-        values = dequantize(tensor.type.name, tensor.raw.reshape(1, -1))[0]
-        return self._device.to_device(values.astype(np.float32))
+        values = self.buffer(tensor.shape, np.float32)
+        self.assign(values, dequantize(tensor.type.name, tensor.raw.reshape(1, -1))[0])
+        return values
+
+    def weight(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> KernelWeight:
+        """A matrix [N, K] of a GGUF tensor; bias is [N] f32."""
+        return KernelWeight(tensor, role, bias, self._device.to_device)
+
+    def acts(self, num_rows: int, width: int, weights: Sequence[KernelWeight]) -> Acts:
+        """Room for prepared rows in the forms that the weights read."""
+        return Acts.empty(num_rows, width, weights, self.buffer)
 
     def step_inputs(
         self, num_rows: int, num_seqs: int, num_pages: int, ring_pages: int
     ) -> KernelStep:
         """Step values of at most these numbers."""
-        return KernelStep(num_rows, num_seqs, num_pages, ring_pages, self._device)
+        sizes = (num_rows, num_seqs, num_pages, ring_pages)
+        return KernelStep(*sizes, self.buffer, self._device.sender)
+
+    def accept(self, ids: Array, step: KernelStep, *, out: Array) -> None:
+        """Greedy acceptance per sequence."""
+        accept(self._to, ids, step.on_device, out=out)
+
+    def kv_layer(
+        self, num_pages: int, num_heads: int, head_dim: int, kv_type: KVType, ring_pages: int
+    ) -> KernelKVLayer:
+        """Pages of one layer; ``ring_pages`` 0 for one that keeps every position."""
+        return KernelKVLayer(num_pages, num_heads, head_dim, kv_type, ring_pages, self.buffer)
+
+    def kv_read(self, cache: KernelKVLayer, pages: Array, positions: Array) -> tuple[Array, Array]:
+        """Stored keys and values, as sessions save them."""
+        device = self._device
+        with device.ordered():
+            return kv_read(
+                cache, pages, positions, to_host=device.to_host, to_device=device.to_device
+            )
+
+    def kv_write(
+        self, cache: KernelKVLayer, pages: Array, positions: Array, k: Array, v: Array
+    ) -> None:
+        """Store what ``kv_read`` gave."""
+        with self._device.ordered():
+            kv_write(cache, pages, positions, k, v, to_device=self._device.to_device)
+
+    def rope_kv(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        cache: KernelKVLayer,
+        step: KernelStep,
+        *,
+        rope: Rope,
+        q_norm: Array | None = None,
+        k_norm: Array | None = None,
+        eps: float = 0.0,
+    ) -> None:
+        """Head norms, rotary and storing."""
+        rope_kv(
+            self._to,
+            q,
+            k,
+            v,
+            cache,
+            step.on_device,
+            rope=rope,
+            q_norm=q_norm,
+            k_norm=k_norm,
+            eps=eps,
+        )
+
+    def attention(
+        self,
+        q: Array,
+        cache: KernelKVLayer,
+        step: KernelStep,
+        *,
+        scale: float,
+        window: int,
+        out: Array,
+    ) -> None:
+        """Attention over the cache."""
+        scratch = self._scratch_for(len(q), q.shape[1], cache, step)
+        attention(
+            self._to,
+            q,
+            cache,
+            step.on_device,
+            scale=scale,
+            window=window,
+            out=out,
+            scratch=scratch,
+        )
+
+    def _scratch_for(
+        self, num_rows: int, width: int, cache: KernelKVLayer, step: KernelStep
+    ) -> Array | None:
+        """Room for what few rows keep of single chunks; ops run one by one, and share it."""
+        size = scratch_floats(num_rows, width, cache, step)
+        if size and (self._scratch is None or self._scratch.size < size):
+            self._scratch = self.buffer((most_floats(width, cache, step),), np.float32)
+        return self._scratch if size else None
 
     def rms_norm(
         self,
@@ -88,6 +191,32 @@ class KernelOps:
     ) -> None:
         """Normalise rows."""
         rms_norm(self._to, x, weight, eps, out=out, add=add, acts=acts)
+
+    def embed(self, weight: KernelWeight, step: KernelStep, *, scale: float, out: Array) -> None:
+        """Rows of the tokens."""
+        embed(self._to, weight, step.on_device.tokens, scale=scale, out=out)
+
+    def linear(
+        self,
+        pairs: Sequence[tuple[KernelWeight, Array]],
+        acts: Acts,
+        *,
+        add: Array | None = None,
+    ) -> None:
+        """Matrices times rows."""
+        linear(self._to, pairs, acts, add=add)
+
+    def head(
+        self,
+        weight: KernelWeight,
+        acts: Acts,
+        *,
+        ids: Array,
+        logits: Array | None,
+        softcap: float,
+    ) -> None:
+        """Logits and their argmax."""
+        head(self._to, weight, acts, ids=ids, logits=logits, softcap=softcap)
 
     def quantize(self, x: Array, *, out: Any) -> None:
         """Prepare rows for ``linear``."""
@@ -104,10 +233,6 @@ class KernelOps:
     ) -> None:
         """Gate rows."""
         glu(self._to, gate, up, activation=activation, out=out, acts=acts)
-
-    def accept(self, ids: Array, step: KernelStep, *, out: Array) -> None:
-        """Greedy acceptance."""
-        accept(self._to, ids, step.on_device, out=out)
 
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -38,6 +38,7 @@ class Device(Protocol):
         block: int,
         args: Sequence[Any],
         shared_bytes: int = 0,
+        defines: tuple[str, ...] = (),
     ) -> None:
         """Launch an entry of ``cuda/<file>.cu``.
 
@@ -46,6 +47,7 @@ class Device(Protocol):
             block: Threads of a block: the entry's launch bound.
             args: Arrays, None for a null pointer, and NumPy scalars of the parameters' types.
             shared_bytes: Of the dynamic shared block.
+            defines: Macros, "NAME value" each, that the file is compiled with: a module of its own.
         """
 
 
@@ -65,6 +67,9 @@ class ComputeDevice(Device, Protocol):
 
     def to_host(self, array: Any) -> np.ndarray:
         """The values, once all that was asked before is done."""
+
+    def ordered(self) -> AbstractContextManager[None]:
+        """Within the block array operations happen in order with everything else."""
 
     def sender(self, array: Any) -> Callable[[np.ndarray], None]:
         """What copies values of its shape into an array, for each step anew."""
@@ -88,7 +93,7 @@ def kernel_folder() -> Path:
     )
 
 
-def expand(name: str, folders: Sequence[Path]) -> str:
+def expand(name: str, folders: Sequence[Path], defines: Sequence[str] = ()) -> str:
     """A file's text with our own includes in their places, each once.
 
     CuPy's cache of compiled kernels goes by this text, not by that of included files.
@@ -96,11 +101,13 @@ def expand(name: str, folders: Sequence[Path]) -> str:
     Args:
         name: as an include names it.
         folders: where files are looked for, in this order.
+        defines: macros, "NAME value" each.
 
     Raises:
         UnsupportedError: an included file is in none of the folders.
     """
-    return "\n".join(_lines(name, folders, set())) + "\n"
+    lines = [f"#define {define}" for define in defines] + _lines(name, folders, set())
+    return "\n".join(lines) + "\n"
 
 
 def _lines(name: str, folders: Sequence[Path], seen: set[str]) -> list[str]:
@@ -171,8 +178,8 @@ class CudaDevice:
         with self._device:
             self._stream = cupy.cuda.Stream(non_blocking=True)
         self._graphs = Graphs(cupy, self, self._stream, graph_bytes)
-        self._modules: dict[str, Any] = {}
-        self._kernels: dict[tuple[str, str], Any] = {}
+        self._modules: dict[tuple[str, tuple[str, ...]], Any] = {}
+        self._kernels: dict[tuple[str, str, tuple[str, ...]], Any] = {}
 
     def launch(
         self,
@@ -182,34 +189,35 @@ class CudaDevice:
         block: int,
         args: Sequence[Any],
         shared_bytes: int = 0,
+        defines: tuple[str, ...] = (),
     ) -> None:
         """Launch a kernel: see ``Device``."""
         values = tuple(self._argument(entry, place, arg) for place, arg in enumerate(args))
-        kernel = self._kernels.get((file, entry))
+        kernel = self._kernels.get((file, entry, defines))
         if kernel is None:
-            kernel = self._module(file).get_function(entry)
-            self._kernels[file, entry] = kernel
-        with self._here():
+            kernel = self._module(file, defines).get_function(entry)
+            self._kernels[file, entry, defines] = kernel
+        with self.ordered():
             kernel((*grid, 1, 1)[:3], (block, 1, 1), values, shared_mem=shared_bytes)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """A new array of zeros."""
-        with self._here():
+        with self.ordered():
             return self._cupy.zeros(shape, dtype)
 
     def to_device(self, values: np.ndarray) -> Any:
         """A new array of these values."""
-        with self._here():
+        with self.ordered():
             return self._cupy.array(values)
 
     def assign(self, array: Any, values: np.ndarray) -> None:
         """Write values into an array, or a part of one."""
-        with self._here():
+        with self.ordered():
             array[...] = self._cupy.asarray(values)
 
     def to_host(self, array: Any) -> np.ndarray:
         """The values, once all that was asked before is done."""
-        with self._here():
+        with self.ordered():
             return array.get(stream=self._stream)
 
     def sender(self, array: Any) -> PinnedSender:
@@ -221,20 +229,21 @@ class CudaDevice:
         return GraphProgram(self._graphs, launches, self._is_warm)
 
     def _is_warm(self, launch: Launch) -> bool:
-        return launch.args[:2] in self._kernels
+        return (launch.file, launch.entry, launch.defines) in self._kernels
 
     @contextmanager
-    def _here(self) -> Iterator[None]:
+    def ordered(self) -> Iterator[None]:
+        """Within the block CuPy works on the stream of the kernels."""
         with self._device, self._stream:
             yield
 
-    def _module(self, file: str) -> Any:
-        if file not in self._modules:
+    def _module(self, file: str, defines: tuple[str, ...]) -> Any:
+        if (file, defines) not in self._modules:
             if self._verbose:
-                print(f"compiling cuda/{file}.cu", file=sys.stderr)
-            text = expand(f"{file}.cu", (kernel_folder(),))
-            self._modules[file] = self._cupy.RawModule(code=text, options=OPTIONS)
-        return self._modules[file]
+                print(" ".join((f"compiling cuda/{file}.cu", *defines)), file=sys.stderr)
+            text = expand(f"{file}.cu", (kernel_folder(),), defines)
+            self._modules[file, defines] = self._cupy.RawModule(code=text, options=OPTIONS)
+        return self._modules[file, defines]
 
     def _argument(self, entry: str, place: int, arg: Any) -> Any:
         """RawModule passes on whatever it gets, a Python number as 64 bits."""

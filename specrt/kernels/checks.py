@@ -1,8 +1,14 @@
-"""Where arrays of NumPy and of CuPy lie, and how far a grid goes."""
+"""Where arrays of NumPy and of CuPy lie, how far a grid goes, and what kernels read of a step."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..state.step import StepInputs
+    from .kv import KernelKVLayer
 
 MAX_GRID_Y = 65535
 ITEM_BYTES = (16, 4, 1)
@@ -30,3 +36,10 @@ def items_of(x: Any, out: Any, threads: int) -> tuple[int, int, int]:
 def address_of(array: Any) -> int:
     """Where an array of NumPy or of CuPy starts."""
     return array.ctypes.data if hasattr(array, "ctypes") else array.data.ptr
+
+
+def step_arguments(step: StepInputs, cache: KernelKVLayer) -> tuple[Any, ...]:
+    """What the kernels over ``kv.cuh`` read of a step, for a layer of pages or of rings."""
+    table = step.ring_table if cache.ring_pages else step.page_table
+    sizes = (np.int32(table.shape[1]), np.int32(cache.ring_pages))
+    return (step.positions, step.row_seqs, table, *sizes)

@@ -6,9 +6,9 @@ from typing import Any, get_args
 
 import numpy as np
 
+from ..acts import Acts
 from ..array_checks import check_glu
 from ..errors import UnsupportedError
-from ..host.weights import HostActs
 from ..ops import Activation
 from ._module import Device
 from .checks import aligned
@@ -27,7 +27,7 @@ def glu(
     *,
     activation: Activation,
     out: Array | None,
-    acts: HostActs | None = None,
+    acts: Acts | None = None,
 ) -> None:
     """Launch ``glu``: gate, up and out [T, F] f32."""
     if activation not in ACTIVATIONS:

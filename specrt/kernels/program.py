@@ -12,12 +12,17 @@ if TYPE_CHECKING:
 class Launch(NamedTuple):
     """One call of ``Device.launch``."""
 
-    args: tuple[Any, ...]
-    keywords: dict[str, Any]
+    file: str
+    entry: str
+    grid: Sequence[int]
+    block: int
+    args: Sequence[Any]
+    shared_bytes: int
+    defines: tuple[str, ...]
 
     def on(self, device: Device) -> None:
         """Make the call."""
-        device.launch(*self.args, **self.keywords)
+        device.launch(*self)
 
 
 class Recorder:
@@ -26,9 +31,18 @@ class Recorder:
     def __init__(self) -> None:
         self.launches: list[Launch] = []
 
-    def launch(self, *args: Any, **keywords: Any) -> None:
+    def launch(
+        self,
+        file: str,
+        entry: str,
+        grid: Sequence[int],
+        block: int,
+        args: Sequence[Any],
+        shared_bytes: int = 0,
+        defines: tuple[str, ...] = (),
+    ) -> None:
         """Note one: see ``Device``."""
-        self.launches.append(Launch(args, keywords))
+        self.launches.append(Launch(file, entry, grid, block, args, shared_bytes, defines))
 
 
 class PlainProgram:

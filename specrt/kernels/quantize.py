@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ..acts import Acts
 from ..array_checks import check, check_acts
 from ..errors import MismatchError
-from ..host.weights import HostActs
 from ._module import Device
 from .checks import aligned
 from .copy import copy
@@ -16,7 +16,7 @@ from .copy import copy
 THREADS = 256
 
 
-def quantize(device: Device, x: Any, *, out: HostActs) -> None:
+def quantize(device: Device, x: Any, *, out: Acts) -> None:
     """Launch ``quantize`` of x [T, K] f32; ``out``, laid out as the host's, may have more rows."""
     check("quantize: x", x, np.float32, (len(x), out.width))
     check_acts("quantize", out, x.shape)
@@ -33,7 +33,7 @@ def quantize(device: Device, x: Any, *, out: HostActs) -> None:
     device.launch("quantize", f"quantize_{form}", (num_blocks,), THREADS, args)
 
 
-def acts_arguments(acts: HostActs) -> tuple[Any, ...]:
+def acts_arguments(acts: Acts) -> tuple[Any, ...]:
     """What kernels take for acts with int8 rows, as ``Acts`` of ``quantize.cuh`` has it.
 
     Raises:
@@ -47,7 +47,7 @@ def acts_arguments(acts: HostActs) -> tuple[Any, ...]:
     return tuple(arrays)
 
 
-def plain_rows(out: Any | None, acts: HostActs | None, num_rows: int) -> Any:
+def plain_rows(out: Any | None, acts: Acts | None, num_rows: int) -> Any:
     """What a kernel writes where it makes no int8 rows: ``out``, else the acts' own rows."""
     if out is not None:
         return out

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ..acts import Acts
 from ..array_checks import check_rms_norm
-from ..host.weights import HostActs
 from ._module import Device
 from .checks import aligned
 from .quantize import acts_arguments, plain_rows, quantize
@@ -26,7 +26,7 @@ def rms_norm(
     *,
     out: Array | None,
     add: Array | None = None,
-    acts: HostActs | None = None,
+    acts: Acts | None = None,
 ) -> None:
     """Launch ``rms_norm``: x, out and add [T, D] f32, weight [D] f32."""
     check_rms_norm(x, weight, out, add, acts)

@@ -172,7 +172,8 @@ class Decoder:
     def prepare(self, num_rows: int, *, taps: Collection[Tap] = (), logits: bool = False) -> None:
         """Record the program of a verify of so many rows, if it was not."""
         if num_rows <= MAX_ROWS:
-            self._recorded(num_rows, head=True, logits=logits, taps=frozenset(taps))
+            recorded = self._recorded(num_rows, head=True, logits=logits, taps=frozenset(taps))
+            recorded.program.prepare()
 
     def verify(
         self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False
@@ -189,7 +190,9 @@ class Decoder:
             raise ContextError(f"{num_rows} rows{kind} in one verify: expected at most {most}")
         recorded = self._recorded(num_rows, head=True, logits=logits, taps=frozenset(taps))
         offsets = self._run(recorded, windows)
-        rows = self._logits[:num_rows] if logits and self._logits is not None else None
+        rows = None
+        if logits and self._logits is not None:
+            rows = self.ops.to_host(self._logits[:num_rows])
         outcomes = self.ops.to_host(self._outcomes)[: len(windows)].copy()
         return Verification(self._ids[:num_rows], offsets, outcomes, rows, recorded.taps)
 
@@ -279,6 +282,7 @@ class Decoder:
         step.row_offsets[: len(offsets)] = offsets
         step.row_offsets[len(offsets) :] = offsets[-1]
         step.publish()
+        recorded.program.prepare()
         recorded.program.run()
         return offsets
 

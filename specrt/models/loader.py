@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specrt.acts import FLOAT_TYPES
 from specrt.errors import FormatError, MismatchError, UnsupportedError
 from specrt.gguf.reader import GGUFFile, Tensor
 from specrt.ops import Array, Ops, Rope, RopePairing, Weight
 
-FLOAT_TYPES = ("F32", "F16", "BF16")
 MAX_CONTEXT = 2**24
 MAX_HEADS = 2**12
 MAX_HEAD_DIM = 2**14
@@ -289,6 +289,8 @@ def make_rope(
     for start in range(0, context, ROPE_CHUNK):
         stop = min(start + ROPE_CHUNK, context)
         angle = np.outer(np.arange(start, stop, dtype=np.float64), frequency)
-        turns = np.stack((np.cos(angle), np.sin(angle)), axis=-1)
-        ops.assign(table[start:stop], turns.astype(np.float32))
+        turns = np.empty((*angle.shape, 2), np.float32)
+        np.cos(angle, out=turns[..., 0], casting="same_kind")
+        np.sin(angle, out=turns[..., 1], casting="same_kind")
+        ops.assign(table[start:stop], turns)
     return Rope(table, pairing)

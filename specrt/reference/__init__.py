@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..acts import Acts
 from ..ops import Activation, KVType, Role, Rope
 from ..state.step import StepInputs
 from .accept import accept
@@ -24,7 +25,7 @@ from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
 from .select import select
-from .weights import ReferenceActs, ReferenceWeight
+from .weights import ReferenceWeight
 
 __all__ = ["Program", "ReferenceOps"]
 
@@ -95,9 +96,9 @@ class ReferenceOps:
         values[:] = dequantize(tensor.type.name, tensor.raw.reshape(1, -1))[0]
         return values
 
-    def acts(self, num_rows: int, width: int, weights: Sequence[ReferenceWeight]) -> ReferenceActs:
+    def acts(self, num_rows: int, width: int, weights: Sequence[ReferenceWeight]) -> Acts:
         """Room for prepared rows in the forms that the weights read."""
-        return ReferenceActs.empty(num_rows, width, weights)
+        return Acts.empty(num_rows, width, weights)
 
     def step_inputs(
         self, num_rows: int, num_seqs: int, num_pages: int, ring_pages: int
@@ -135,19 +136,19 @@ class ReferenceOps:
         *,
         out: Array | None,
         add: Array | None = None,
-        acts: ReferenceActs | None = None,
+        acts: Acts | None = None,
     ) -> None:
         """Normalise rows: see ``rms_norm``."""
         self._do(rms_norm, x, weight, eps, out=out, add=add, acts=acts)
 
-    def quantize(self, x: Array, *, out: ReferenceActs) -> None:
+    def quantize(self, x: Array, *, out: Acts) -> None:
         """Prepare rows for ``linear``: see ``quantize``."""
         self._do(quantize, x, out=out)
 
     def linear(
         self,
         pairs: Sequence[tuple[ReferenceWeight, Array]],
-        acts: ReferenceActs,
+        acts: Acts,
         *,
         add: Array | None = None,
     ) -> None:
@@ -191,7 +192,7 @@ class ReferenceOps:
         *,
         activation: Activation,
         out: Array | None,
-        acts: ReferenceActs | None = None,
+        acts: Acts | None = None,
     ) -> None:
         """Gate rows: see ``glu``."""
         self._do(glu, gate, up, activation=activation, out=out, acts=acts)
@@ -199,7 +200,7 @@ class ReferenceOps:
     def head(
         self,
         weight: ReferenceWeight,
-        acts: ReferenceActs,
+        acts: Acts,
         *,
         ids: Array,
         logits: Array | None,

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..acts import Acts
 from ..ops import Activation
 from .quantize import quantize
-from .weights import ReferenceActs
 
 Array = Any
 
@@ -20,7 +20,7 @@ def glu(
     *,
     activation: Activation,
     out: Array | None,
-    acts: ReferenceActs | None = None,
+    acts: Acts | None = None,
 ) -> None:
     """Write ``act(gate) * up``.
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ..acts import Acts, Int8Rows
 from .fma import fma32
 from .quant_blocks import QUANT_TYPES
-from .weights import Int8Rows, ReferenceActs, ReferenceWeight
+from .weights import ReferenceWeight
 
 Array = Any
 
@@ -20,7 +21,7 @@ SMALLEST_MXFP4 = np.float32(2.0**-30)
 
 def linear(
     pairs: Sequence[tuple[ReferenceWeight, Array]],
-    acts: ReferenceActs,
+    acts: Acts,
     *,
     add: Array | None = None,
 ) -> None:
@@ -44,7 +45,7 @@ def linear(
         out[:] = result if add is None else result + add
 
 
-def product(weight: ReferenceWeight, acts: ReferenceActs) -> Array:
+def product(weight: ReferenceWeight, acts: Acts) -> Array:
     """``x W^T (+ bias)`` as ``linear`` defines it, [T, N] f32."""
     with np.errstate(all="ignore"):
         if weight.form == "f32":

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ..acts import FLOAT_TYPES
+
 Array = Any
 Parts = tuple[Array, Array, Array | None]
 """Codes [n, block] int8, scales [n, block / sub] f32, minima [n, block / sub] f32 or None."""
 
-FLOAT_TYPES = ("F32", "F16", "BF16")
 IQ4_VALUES = np.array(
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8
 )

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from ..acts import Acts, Int8Rows
 from .fma import fma32
-from .weights import Int8Rows, ReferenceActs
 
 Array = Any
 
 SMALLEST = np.float32(2.0**-64)
 
 
-def quantize(x: Array, *, out: ReferenceActs) -> None:
+def quantize(x: Array, *, out: Acts) -> None:
     """Write rows in the forms that ``out`` has.
 
     Per block of 32: ``a = max|x|``, ``d = a / 127``, ``q = rne(x * (127 / a))``. A block with

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ..acts import Acts
 from .quantize import quantize
-from .weights import ReferenceActs
 
 Array = Any
 
@@ -19,7 +19,7 @@ def rms_norm(
     *,
     out: Array | None,
     add: Array | None = None,
-    acts: ReferenceActs | None = None,
+    acts: Acts | None = None,
 ) -> None:
     """Write ``x / sqrt(mean(x^2) + eps) * weight (+ add)`` row by row.
 

@@ -68,7 +68,7 @@ class Verification:
         row_offsets: the rows of window b are ``row_offsets[b] : row_offsets[b + 1]``.
         outcomes: [B, 3] int32 on the host, greedy acceptance of each window: m, the next token, and
             the cache length behind the rows that are kept then.
-        logits: [T, V] float32, or None if not asked for.
+        logits: [T, V] float32 on the host, or None if not asked for.
         taps: [T, F] float32 per tap asked for.
 
     The arrays but ``outcomes`` are the target's own buffers: the next verify overwrites them.
@@ -77,7 +77,7 @@ class Verification:
     ids: Array
     row_offsets: list[int]
     outcomes: np.ndarray
-    logits: Array | None
+    logits: np.ndarray | None
     taps: dict[Tap, Array]
 
 

@@ -8,12 +8,11 @@ import pytest
 
 from specrt.bench import ops
 from specrt.bench.__main__ import main
-from specrt.bench.cases import TYPES, AcceptCase, AttentionCase, LinearCase
+from specrt.bench.cases import TYPES, AcceptCase, AttentionCase, LinearCase, RopeCase
 from specrt.bench.op_cases import OPS, Call, OpBench, random_tensor
 from specrt.bench.timing import WrongResultError
 from specrt.host import HostOps, available_levels
 from specrt.ops import Ops
-from specrt.reference import ReferenceOps
 from specrt.reference.quant_blocks import dequantize
 
 
@@ -23,7 +22,7 @@ def small(case):
         return case
     if isinstance(case, LinearCase):
         return replace(case, outputs=64, width=256)
-    if isinstance(case, AttentionCase):
+    if isinstance(case, AttentionCase | RopeCase):
         return replace(case, length=70)
     return replace(case, width=256)
 
@@ -67,7 +66,7 @@ def test_a_wrong_result_has_no_time(op, monkeypatch):
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_random_weights_are_finite_and_a_smaller_matrix_is_the_beginning(kind):
-    large, few = (random_tensor(ReferenceOps(), kind, rows, 512) for rows in (50, 7))
+    large, few = (random_tensor(kind, rows, 512) for rows in (50, 7))
     assert (large.raw[:7] == few.raw).all()
     values = dequantize(kind, large.raw)
     assert np.isfinite(values).all() and len(np.unique(values)) > 10

@@ -89,6 +89,17 @@ def test_a_module_is_compiled_when_first_launched_and_once(monkeypatch, capsys):
     assert args[3] == 385 and type(args[3]) is np.int64
 
 
+def test_macros_make_a_module_of_their_own(monkeypatch, capsys):
+    cupy = FakeCupy()
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    device = CudaDevice(verbose=True)
+    for defines in ((), ("N 3", "M"), (), ("N 3", "M")):
+        device.launch("glu", "glu_silu_x1", (1,), 256, (), defines=defines)
+    plain, defined = (code for code, _ in cupy.modules)
+    assert defined == "#define N 3\n#define M\n" + plain
+    assert capsys.readouterr().err == "compiling cuda/glu.cu\ncompiling cuda/glu.cu N 3 M\n"
+
+
 def test_what_raw_modules_would_misread_is_refused(monkeypatch):
     cupy = FakeCupy()
     monkeypatch.setitem(sys.modules, "cupy", cupy)

@@ -39,7 +39,7 @@ def last_rows(llm, tokens: list[int], batch: int) -> np.ndarray:
     return np.concatenate(rows)
 
 
-@pytest.fixture(scope="module", params=["cpu", "reference"])
+@pytest.fixture(scope="module", params=["cpu", "emulator", "reference"])
 def device(request) -> str:
     return request.param
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
+from emulated import placed
 from quant_data import Tensor
 
 from specrt._ext.host_ops import Tape
+from specrt.acts import Acts
 from specrt.host.quantize import quantize as host_quantize
-from specrt.host.weights import HostActs, HostWeight
+from specrt.host.weights import HostWeight
+from specrt.kernels.weights import KernelWeight
 from specrt.reference.quantize import quantize
-from specrt.reference.weights import ReferenceActs, ReferenceWeight
+from specrt.reference.weights import ReferenceWeight
 
 
 def hostile_rows(num_rows: int, width: int, seed: int = 0) -> np.ndarray:
@@ -42,13 +46,41 @@ def both_weights(tensor: Tensor, role="int8", bias=None):
 
 def both_acts(level: int, x: np.ndarray, weights):
     """x prepared by the reference and by the host."""
-    reference = ReferenceActs.empty(*x.shape, [w.reference for w in weights])
-    host = HostActs.empty(*x.shape, [w.host for w in weights])
+    reference = Acts.empty(*x.shape, [w.reference for w in weights])
+    host = Acts.empty(*x.shape, [w.host for w in weights])
     quantize(x, out=reference)
     tape = Tape(level)
     host_quantize(tape, x, out=host)
     tape.run()
     return SimpleNamespace(reference=reference, host=host)
+
+
+def device_buffer(shape, dtype) -> np.ndarray:
+    """Garbage, placed as device arrays are."""
+    return (
+        placed(np.full(math.prod(shape) * np.dtype(dtype).itemsize, 0x77, np.uint8))
+        .view(dtype)
+        .reshape(shape)
+    )
+
+
+def kernel_weight(tensor: Tensor, role="int8", bias=None) -> KernelWeight:
+    """The same weight as tiles."""
+    return KernelWeight(tensor, role, bias, placed)
+
+
+def kernel_acts(reference: Acts, weights) -> Acts:
+    """Rows that the reference prepared, as device arrays; behind them a row of garbage."""
+    num_rows, width = reference.num_rows, reference.width
+    acts = Acts.empty(num_rows + 1, width, weights, device_buffer)
+    if acts.x is not None:
+        acts.x[:num_rows] = reference.x
+    for name in ("first", "second"):
+        if getattr(acts, name) is not None:
+            for field in ("q", "d", "sums"):
+                rows = getattr(getattr(acts, name), field)
+                rows[:num_rows] = getattr(getattr(reference, name), field)
+    return acts.rows(num_rows)
 
 
 PREPARED = {
@@ -59,10 +91,10 @@ PREPARED = {
 """Which roles read the acts of a norm or of a gate."""
 
 
-def empty_acts(kind: str, num_rows: int, width: int, form=HostActs):
-    """Acts full of garbage for those roles, of the host or of the reference."""
+def empty_acts(kind: str, num_rows: int, width: int) -> Acts:
+    """Acts full of garbage for those roles, for any op set."""
     weights = [SimpleNamespace(form=role) for role in PREPARED[kind]]
-    acts = form.empty(num_rows, width, weights)
+    acts = Acts.empty(num_rows, width, weights)
     for array in forms_of(acts):
         array.view(np.uint8)[:] = 0x77
     return acts
@@ -77,7 +109,7 @@ def forms_of(acts) -> list[np.ndarray]:
 
 def assert_prepared(acts, rows: np.ndarray, kind: str) -> None:
     """What the reference makes of the rows, and nothing behind them."""
-    expected = empty_acts(kind, *rows.shape, ReferenceActs)
+    expected = empty_acts(kind, *rows.shape)
     quantize(rows, out=expected)
     for got, right in zip(forms_of(acts), forms_of(expected), strict=True):
         assert_same_bits(got[: len(rows)], right)

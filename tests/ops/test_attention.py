@@ -1,14 +1,19 @@
-"""attention: host against a float64 oracle, rows alone against rows together by equality."""
+"""attention: host and kernel against a float64 oracle, rows alone against rows together."""
+
+from functools import partial
 
 import numpy as np
 import pytest
 from accuracy import assert_accurate
+from emulated import needs_emulator, placed
+from kernel_kv import OP_SETS, KernelKVOps
 from kv_data import fill, garbage_layer, make_step, reference_and_host
 from levels import LEVELS
 from rows import assert_same_bits, nans
 
 from specrt.errors import MismatchError
 from specrt.host import HostOps
+from specrt.reference import ReferenceOps
 from specrt.reference.kv import decode
 
 KV_TYPES = ("f32", "f16", "q8_0")
@@ -40,7 +45,7 @@ class Case:
     def run(self, q, positions, seqs, window=0, scale=0.11, rows=slice(None)):
         positions, seqs = list(positions)[rows], list(seqs)[rows]
         step = make_step(self.ops, [*positions, 0], [*seqs, 1], self.num_pages, self.ring_pages)
-        q, out = np.ascontiguousarray(q[rows]), nans(*q[rows].shape)
+        q, out = placed(q[rows]), placed(nans(*q[rows].shape))
         self.ops.attention(q, self.cache, step, scale=scale, window=window, out=out)
         return out
 
@@ -84,6 +89,28 @@ def test_against_the_oracle(kv_type, heads, kv_heads, dims, window):
         assert_same_bits(results[-1], results[0])
 
 
+@needs_emulator
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize(("heads", "kv_heads", "dims"), [*SHAPES, (3, 1, 34), (2, 1, 512)])
+@pytest.mark.parametrize("window", [0, 75])
+def test_the_kernel_against_the_oracle(kv_type, heads, kv_heads, dims, window):
+    """All rows at once, and ten of them whose chunks are merged by another kernel."""
+    if kv_type == "q8_0" and dims % 32:
+        kv_type = "f16"
+    ends = (301, 70)
+    positions, seqs = two_sequences(19, ends)
+    q = queries(19, heads, dims)
+    reference, kernel = (
+        Case(ops, kv_type, kv_heads, dims, ends) for ops in (ReferenceOps(), KernelKVOps())
+    )
+    got, few = (kernel.run(q, positions, seqs, window, rows=r) for r in (slice(19), slice(4, 14)))
+    entry, again, merge = kernel.ops.device.entries
+    assert entry == again == f"attention_{kv_type}" and merge.startswith("attention_merge")
+    baseline = reference.run(q, positions, seqs, window)
+    assert_accurate(got, baseline, reference.oracle(q, positions, seqs, window))
+    assert_same_bits(few, got[4:14])
+
+
 def level_rows(level):
     """Portable C computes fma in software: a few sizes do."""
     return TILES if level != "portable" else [1, 2, 17]
@@ -106,6 +133,34 @@ def test_rows_stand_alone(level, kv_type, window, heads, kv_heads, dims):
             assert_same_bits(case.run(q, positions, seqs, window, rows=rows), whole[rows])
 
 
+@needs_emulator
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "dims", "window", "seed"), [(3, 1, 32, 40, 5), (4, 2, 64, 0, 6)]
+)
+def test_rows_of_the_kernel_stand_alone(kv_type, heads, kv_heads, dims, window, seed):
+    positions, seqs = two_sequences(65, ends := (230, 131))
+    case = Case(KernelKVOps(seed), kv_type, kv_heads, dims, ends)
+    q = queries(65, heads, dims)
+    whole = case.run(q, positions, seqs, window)
+    assert np.isfinite(whole).all()
+    for size in TILES:
+        start = 65 - size if size % 3 else (65 - size) // 3
+        rows = slice(start, start + size)
+        assert_same_bits(case.run(q, positions, seqs, window, rows=rows), whole[rows])
+        case.ops = KernelKVOps(seed + size, split=size % 2)
+
+
+@needs_emulator
+def test_rows_of_two_sequences_by_turns():
+    case = Case(KernelKVOps(), "f16", 2, 32, (150, 200))
+    q, positions = queries(14, 6, 32), [140, 190, 141, 191, 142, 192, 143, 193, *range(144, 150)]
+    seqs = [0, 1] * 4 + [0] * 6
+    whole = case.run(q, positions, seqs)
+    for row in range(14):
+        assert_same_bits(case.run(q, positions, seqs, rows=slice(row, row + 1)), whole[[row]])
+
+
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_change_nothing(threads):
     positions, seqs = two_sequences(65, (300, 100))
@@ -119,43 +174,47 @@ def test_threads_change_nothing(threads):
 
 @pytest.mark.parametrize("position", [0, 1, 15, 16, 62, 63, 64, 65, 127, 128, 200])
 @pytest.mark.parametrize("window", [0, 1, 2, 64, 65])
-def test_edges_of_chunks_and_windows(position, window):
+@pytest.mark.parametrize("ops", OP_SETS)
+def test_edges_of_chunks_and_windows(position, window, ops):
     q = queries(1, 3, 32)
-    reference, host = (
-        Case(ops, "f16", 1, 32, (position + 1, 1)) for ops in reference_and_host(None)
-    )
-    got = host.run(q, [position], [0], window)
+    reference, case = (Case(o, "f16", 1, 32, (position + 1, 1)) for o in (ReferenceOps(), ops()))
+    got = case.run(q, [position], [0], window)
     baseline = reference.run(q, [position], [0], window)
     assert_accurate(got, baseline, reference.oracle(q, [position], [0], window))
 
 
 @pytest.mark.parametrize("window", [2**24, 2**31 - 63, 2**31 - 62, 2**31 - 1])
-def test_a_window_behind_every_position_is_none(window):
+@pytest.mark.parametrize("ops", OP_SETS)
+def test_a_window_behind_every_position_is_none(window, ops):
     q = queries(2, 3, 32)
-    case = Case(HostOps(threads=1), "f16", 1, 32, (90, 1))
+    case = Case(ops(), "f16", 1, 32, (90, 1))
     got = case.run(q, [88, 89], [0, 0], window)
     assert_same_bits(got, case.run(q, [88, 89], [0, 0]))
 
 
 @pytest.mark.parametrize("end", range(185, 202))
 @pytest.mark.parametrize("num_rows", [1, 9])
-def test_a_ring_equals_full_pages_at_every_offset_around_the_wrap(end, num_rows):
+@pytest.mark.parametrize("ops", OP_SETS)
+def test_a_ring_equals_full_pages_at_every_offset_around_the_wrap(end, num_rows, ops):
     positions, seqs = range(end - num_rows, end), [0] * num_rows
     q = queries(num_rows, 4, 32)
-    ops = HostOps(threads=1)
+    ops = ops()
     full = Case(ops, "f16", 2, 32, (end, 1))
     ring = Case(ops, "f16", 2, 32, (end, 1), ring_pages=3)
     got = ring.run(q, positions, seqs, window=100)
     assert_same_bits(got, full.run(q, positions, seqs, window=100))
-    reference = Case(reference_and_host(None)[0], "f16", 2, 32, (end, 1), ring_pages=3)
+    reference = Case(ReferenceOps(), "f16", 2, 32, (end, 1), ring_pages=3)
     baseline = reference.run(q, positions, seqs, window=100)
     assert_accurate(got, baseline, full.oracle(q, positions, seqs, window=100))
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_what_other_rows_store_is_not_seen(level):
+LEVEL_SETS = [pytest.param(partial(HostOps, threads=1, level=level), id=level) for level in LEVELS]
+
+
+@pytest.mark.parametrize("ops", [*LEVEL_SETS, *OP_SETS[1:]])
+def test_what_other_rows_store_is_not_seen(ops):
     # Row 0 sees positions up to 70; a NaN and an inf at 71 and 72 belong to later rows alone.
-    case = Case(HostOps(threads=1, level=level), "f32", 1, 32, (73, 1))
+    case = Case(ops(), "f32", 1, 32, (73, 1))
     q = queries(3, 2, 32)
     before = case.run(q, [70, 71, 72], [0, 0, 0])
     step = make_step(case.ops, [0, 0], [0, 1], case.num_pages)
@@ -168,24 +227,27 @@ def test_what_other_rows_store_is_not_seen(level):
 
 
 @pytest.mark.parametrize("num_rows", [1, 2])
-def test_thousands_of_heads_on_one_kv_head(num_rows):
+@pytest.mark.parametrize("ops", OP_SETS)
+def test_thousands_of_heads_on_one_kv_head(num_rows, ops):
     """What is kept per query lies in the scratch: a file's metadata decides how many there are."""
     q = queries(num_rows, 4096, 32)
-    reference, host = (Case(ops, "f16", 1, 32, (70, 1)) for ops in reference_and_host(None))
+    reference, case = (Case(o, "f16", 1, 32, (70, 1)) for o in (ReferenceOps(), ops()))
     positions, seqs = range(70 - num_rows, 70), [0] * num_rows
-    got, baseline = (case.run(q, positions, seqs) for case in (host, reference))
+    got, baseline = (c.run(q, positions, seqs) for c in (case, reference))
     assert_accurate(got, baseline, reference.oracle(q, positions, seqs))
 
 
-def test_large_scores_do_not_overflow():
-    reference, host = (Case(ops, "f32", 1, 32, (90, 1)) for ops in reference_and_host(None))
+@pytest.mark.parametrize("ops", OP_SETS)
+def test_large_scores_do_not_overflow(ops):
+    reference, case = (Case(o, "f32", 1, 32, (90, 1)) for o in (ReferenceOps(), ops()))
     q = queries(2, 3, 32) * np.float32(300)
-    got, baseline = (case.run(q, [88, 89], [0, 0], scale=1.0) for case in (host, reference))
+    got, baseline = (c.run(q, [88, 89], [0, 0], scale=1.0) for c in (case, reference))
     assert_accurate(got, baseline, reference.oracle(q, [88, 89], [0, 0], scale=1.0))
 
 
-def test_wrong_arguments_are_refused():
-    ops = HostOps(threads=1)
+@pytest.mark.parametrize("ops", OP_SETS)
+def test_wrong_arguments_are_refused(ops):
+    ops = ops()
     cache, step = ops.kv_layer(4, 2, 32, "f16", 2), make_step(ops, [0, 1], [0, 1], 2, 2)
     q = queries(2, 4, 32)
     with pytest.raises(MismatchError, match="window 0"):

@@ -1,16 +1,29 @@
-"""head: host against the reference; logits and ids by equality, softcapped logits by error."""
+"""head: host and kernels against the reference: equal, but for logits with a softcap."""
 
 import numpy as np
 import pytest
+from emulated import SEEDS, needs_emulator, placed
 from levels import LEVELS
 from quant_data import Tensor, TypeOf, random_tensor
-from rows import assert_same_bits, both_acts, both_weights, hostile_rows, nans
+from rows import (
+    assert_same_bits,
+    both_acts,
+    both_weights,
+    hostile_rows,
+    kernel_acts,
+    kernel_weight,
+    nans,
+)
 
 from specrt._ext.host_ops import Tape
+from specrt.acts import Acts
 from specrt.errors import MismatchError
 from specrt.host.head import head as host_head
-from specrt.host.weights import HostActs, HostWeight
-from specrt.reference.head import head
+from specrt.host.weights import HostWeight
+from specrt.kernels.emulator import Emulator
+from specrt.kernels.head import head as kernel_head
+from specrt.kernels.head import top_k as kernel_top_k
+from specrt.reference.head import head, top_k
 from specrt.reference.linear import linear
 
 each_level = pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
@@ -91,9 +104,104 @@ def test_ties_go_to_the_lowest_id_and_nan_never_wins(level):
         assert run_host(level, weight.host, acts.host, 1, None).tolist() == [0]
 
 
+def emulate(tensor, reference_acts, num_rows, logits, softcap=0.0, seed=0):
+    """The ids that the kernels find."""
+    weight = kernel_weight(tensor)
+    ids = placed(np.full(num_rows, -7, np.int32))
+    acts = kernel_acts(reference_acts, [weight])
+    kernel_head(Emulator(seed), weight, acts, ids=ids, logits=logits, softcap=softcap)
+    return ids
+
+
+@needs_emulator
+@pytest.mark.parametrize("type_name", ["Q8_0", "Q6_K", "F16"])
+@pytest.mark.parametrize("num_rows", [1, 2, 3, 11, 67])
+def test_the_kernel_equals_the_reference(type_name, num_rows):
+    tensor = random_tensor(type_name, 149, 768)
+    weight = both_weights(tensor)
+    acts = both_acts(0, hostile_rows(num_rows, 768), [weight]).reference
+    expected, got = nans(num_rows, 149), placed(nans(num_rows, 149))
+    expected_ids = np.zeros(num_rows, np.int32)
+    head(weight.reference, acts, ids=expected_ids, logits=expected, softcap=0.0)
+    assert_same_bits(emulate(tensor, acts, num_rows, got, seed=num_rows), expected_ids)
+    assert_same_bits(got, expected)
+    assert_same_bits(emulate(tensor, acts, num_rows, None), expected_ids)
+
+
+@needs_emulator
+def test_the_kernels_softcap():
+    tensor = random_tensor("Q8_0", 149, 768)
+    weight = both_weights(tensor)
+    acts = both_acts(0, hostile_rows(2, 768), [weight]).reference
+    exact, expected, got = nans(2, 149), nans(2, 149), placed(nans(2, 149))
+    linear([(weight.reference, exact)], acts)
+    head(weight.reference, acts, ids=np.zeros(2, np.int32), logits=expected, softcap=7.5)
+    ids = emulate(tensor, acts, 2, got, softcap=7.5)
+    capped = 7.5 * np.tanh(exact.astype(np.float64) / 7.5)
+    assert np.abs(got - capped).max() <= 2 * np.abs(expected - capped).max() + 1e-6
+    assert (ids == np.argmax(got, axis=1)).all()
+    assert emulate(tensor, acts, 2, None, softcap=7.5).tolist() == ids.tolist()
+
+
+@needs_emulator
+def test_the_kernels_ties():
+    values, x = np.zeros((700, 1), np.float32), np.ones((1, 1), np.float32)
+    for winners, expected in (
+        ((650, 299, 40), 40),
+        ((699, 256), 256),
+        ((15, 16), 15),
+        ((699,), 699),
+    ):
+        values[:] = -1
+        values[list(winners)] = 0.0
+        values[winners[0]] = -0.0  # equal to 0
+        values[::7] = np.where(values[::7] == 0, values[::7], np.nan)
+        acts = both_acts(0, x, [both_weights(float_head(values))]).reference
+        assert emulate(float_head(values), acts, 1, None).tolist() == [expected]
+    for value in (np.nan, -np.inf):
+        tensor = float_head(np.full((700, 1), value, np.float32))
+        acts = both_acts(0, x, [both_weights(tensor)]).reference
+        assert emulate(tensor, acts, 1, None).tolist() == [0]
+
+
+def hostile_logits(num_rows, width, seed=0):
+    """Rows with ties at every rank, NaN, both infinities and both zeros; the last all equal."""
+    rng = np.random.default_rng([seed, num_rows, width])
+    logits = rng.integers(-40, 40, (num_rows, width)).astype(np.float32) / 8
+    logits[0] = rng.standard_normal(width)
+    logits[:, rng.integers(0, width, 9)] = np.nan
+    logits[1 % num_rows, rng.integers(0, width, 3)] = np.inf
+    logits[2 % num_rows, : width // 2] = -np.inf
+    logits[3 % num_rows, ::3] = -0.0
+    logits[-1] = 2.5
+    return logits
+
+
+@needs_emulator
+@pytest.mark.parametrize(("width", "k"), [(1, 1), (64, 64), (77, 64), (1031, 1), (3000, 40)])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_kernels_top_k(width, k, seed):
+    logits = placed(hostile_logits(5, width, seed))
+    expected_ids, ids = np.zeros((5, k), np.int32), placed(np.full((5, k), -7, np.int32))
+    expected, values = nans(5, k), placed(nans(5, k))
+    top_k(logits, ids=expected_ids, values=expected)
+    kernel_top_k(Emulator(seed), logits, ids=ids, values=values)
+    assert_same_bits(ids, expected_ids)
+    assert_same_bits(values, expected)
+    assert (ids[-1] == np.arange(k)).all()
+
+
+def test_top_k_refuses_wrong_arguments():
+    for width, k in ((9, 10), (100, 65), (9, 0)):
+        with pytest.raises(MismatchError, match=f"top_k: {k} of {width}"):
+            kernel_top_k(None, nans(2, width), ids=np.zeros((2, k), np.int32), values=nans(2, k))
+    with pytest.raises(MismatchError, match="top_k: values"):
+        kernel_top_k(None, nans(2, 9), ids=np.zeros((2, 3), np.int32), values=nans(2, 4))
+
+
 def test_wrong_arguments_are_refused():
     weight = HostWeight(random_tensor("Q8_0", 20, 64))
-    acts = HostActs.empty(2, 64, [weight])
+    acts = Acts.empty(2, 64, [weight])
     with pytest.raises(MismatchError, match="ids"):
         host_head(Tape(0), weight, acts, ids=np.zeros(2), logits=None, softcap=0.0)
     with pytest.raises(MismatchError, match="logits"):

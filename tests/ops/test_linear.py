@@ -1,20 +1,31 @@
-"""linear: host against the reference by equality, for every type, role and instruction set."""
+"""linear: host and kernels equal the reference for every type, role and instruction set."""
 
 import numpy as np
 import pytest
+from emulated import Recorder, needs_emulator, placed
 from levels import LEVELS
 from quant_data import FLOAT_BYTES, random_tensor
-from rows import assert_same_bits, both_acts, both_weights, hostile_rows, nans
+from rows import (
+    assert_same_bits,
+    both_acts,
+    both_weights,
+    hostile_rows,
+    kernel_acts,
+    kernel_weight,
+    nans,
+)
 
 from specrt._ext.host_ops import Tape
+from specrt.acts import Acts
 from specrt.errors import MismatchError
 from specrt.host.linear import linear as host_linear
-from specrt.host.weights import HostActs, HostWeight
+from specrt.host.weights import HostWeight
+from specrt.kernels.linear import linear as kernel_linear
 from specrt.reference.fma import fma32
 from specrt.reference.linear import linear
 from specrt.reference.quant_blocks import QUANT_TYPES
 from specrt.reference.quantize import quantize
-from specrt.reference.weights import ReferenceActs, ReferenceWeight
+from specrt.reference.weights import ReferenceWeight
 
 NUM_ROWS = (1, 2, 3, 17, 65)
 each_level = pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
@@ -74,8 +85,8 @@ def test_float_types(level, type_name):
 def test_a_row_alone_equals_itself_among_others(level, type_name):
     weight = HostWeight(random_tensor(type_name, 37, columns(type_name)), "int8")
     x = hostile_rows(65, weight.shape[1])
-    acts = HostActs.empty(65, weight.shape[1], [weight])
-    reference = ReferenceActs.empty(65, weight.shape[1], [weight])
+    acts = Acts.empty(65, weight.shape[1], [weight])
+    reference = Acts.empty(65, weight.shape[1], [weight])
     quantize(x, out=reference)
     for name in ("q", "d", "sums"):
         if acts.first is not None:
@@ -85,7 +96,7 @@ def test_a_row_alone_equals_itself_among_others(level, type_name):
     together, alone = nans(65, 37), nans(1, 37)
     run_host(level, [(weight, together)], acts)
     for row in (0, 1, 2, 16, 64):
-        single = HostActs(
+        single = Acts(
             1,
             acts.width,
             None if acts.x is None else acts.x[row : row + 1],
@@ -121,6 +132,74 @@ def test_several_pairs_bias_and_add(level):
     run_host(level, [(weights[1].host, add)], acts.host, add=add)  # out may be add
     assert_same_bits(add, expected[1])
     assert np.isfinite(add[:2]).all()
+
+
+def check_kernel(tensor, role, x, bias=None, device=None):
+    """The kernel equals the reference."""
+    weight, tiles = ReferenceWeight(tensor, role, bias), kernel_weight(tensor, role, bias)
+    acts = Acts.empty(*x.shape, [weight])
+    quantize(x, out=acts)
+    expected, got = nans(len(x), len(tensor.raw)), placed(nans(len(x), len(tensor.raw)))
+    linear([(weight, expected)], acts)
+    kernel_linear(device or Recorder(), [(tiles, got)], kernel_acts(acts, [tiles]))
+    assert_same_bits(got, expected)
+    return got
+
+
+@needs_emulator
+@pytest.mark.parametrize("type_name", [*QUANT_TYPES, *FLOAT_BYTES])
+def test_the_kernel_equals_the_reference(type_name):
+    tensor = random_tensor(type_name, 21, columns(type_name))
+    for num_rows in (1, 2, 3, 11, 17, 65):
+        got = check_kernel(tensor, "int8", hostile_rows(num_rows, columns(type_name)))
+        assert np.isnan(got[2:3]).all() and np.isfinite(got[:2]).all()
+    for role in ("int8x2", "f32"):
+        for num_rows in (1, 3, 9):
+            check_kernel(tensor, role, hostile_rows(num_rows, columns(type_name)))
+
+
+@needs_emulator
+@pytest.mark.parametrize("type_name", ["Q4_K", "Q6_K", "Q8_0", "F16"])
+@pytest.mark.parametrize("role", ["int8", "int8x2", "f32"])
+def test_the_kernels_rows_stand_alone(type_name, role):
+    weight = kernel_weight(random_tensor(type_name, 37, columns(type_name)), role)
+    x = hostile_rows(65, weight.shape[1])
+    together = None
+    for num_rows in (65, 33, *range(17, 0, -1)):
+        acts = Acts.empty(num_rows, x.shape[1], [weight])
+        quantize(x[:num_rows], out=acts)
+        got = placed(nans(num_rows, 37))
+        kernel_linear(Recorder(num_rows), [(weight, got)], kernel_acts(acts, [weight]))
+        together = got if together is None else together
+        assert_same_bits(got, together[:num_rows])
+
+
+@needs_emulator
+def test_the_kernels_pairs_bias_and_add():
+    rng = np.random.default_rng(5)
+    bias = rng.standard_normal(21, dtype=np.float32)
+    kinds = [("Q4_K", 33, "int8"), ("Q6_K", 7, "int8x2"), ("F16", 21, "int8"), ("Q6_K", 16, "f32")]
+    kinds += [("Q4_K", 7, "int8"), ("Q6_K", 21, "int8x2"), ("Q4_K", 21, "int8"), ("F16", 7, "f32")]
+    tensors = [random_tensor(name, rows, 768, seed) for seed, (name, rows, _) in enumerate(kinds)]
+    given = [bias[:rows] if place % 3 else None for place, (_, rows, _) in enumerate(kinds)]
+    references, tiles = (
+        [make(t, k[2], b) for t, k, b in zip(tensors, kinds, given, strict=True)]
+        for make in (ReferenceWeight, kernel_weight)
+    )
+    for num_rows in (1, 7, 17, 65):
+        acts = Acts.empty(num_rows, 768, references)
+        quantize(hostile_rows(max(num_rows, 9), 768)[:num_rows], out=acts)
+        expected, got = ([placed(nans(num_rows, k[1])) for k in kinds] for _ in range(2))
+        rows, device = kernel_acts(acts, tiles), Recorder()
+        linear(list(zip(references, expected, strict=True)), acts)
+        kernel_linear(device, list(zip(tiles, got, strict=True)), rows)
+        for g, e in zip(got, expected, strict=True):
+            assert_same_bits(g, e)
+        assert len(device.entries) == 4  # one for each type and form
+        add = placed(rng.standard_normal((num_rows, 7), dtype=np.float32))
+        linear([(references[1], expected[1])], acts, add=add)
+        kernel_linear(device, [(tiles[1], add)], rows, add=add)  # out may be add
+        assert_same_bits(add, expected[1])
 
 
 def test_fewer_rows_than_the_acts_hold():
@@ -159,7 +238,7 @@ def test_float_products_are_cut_into_segments_of_whole_weight_blocks(type_name, 
 def test_reference_is_the_matrix_product(type_name, role):
     weight = ReferenceWeight(random_tensor(type_name, 40, 1280), role)
     x = np.random.default_rng(0).standard_normal((4, 1280), dtype=np.float32)
-    acts = ReferenceActs.empty(4, 1280, [weight])
+    acts = Acts.empty(4, 1280, [weight])
     quantize(x, out=acts)
     out = nans(4, 40)
     linear([(weight, out)], acts)
@@ -179,7 +258,7 @@ def test_tiny_mxfp4_scales_count_as_zero():
 
 def test_wrong_arguments_are_refused():
     weight = HostWeight(random_tensor("Q8_0", 20, 352))
-    acts = HostActs.empty(2, 352, [weight])
+    acts = Acts.empty(2, 352, [weight])
     with pytest.raises(MismatchError, match="expected contiguous"):
         host_linear(Tape(0), [(weight, nans(2, 21))], acts)
     with pytest.raises(MismatchError, match="strided"):

@@ -8,12 +8,11 @@ from quant_data import random_tensor
 from rows import assert_same_bits, both_acts, both_weights, hostile_rows
 
 from specrt._ext.host_ops import Tape
+from specrt.acts import Acts
 from specrt.errors import MismatchError
 from specrt.host.quantize import quantize as host_quantize
-from specrt.host.weights import HostActs
 from specrt.kernels.quantize import quantize as kernel_quantize
 from specrt.reference.quantize import quantize
-from specrt.reference.weights import ReferenceActs
 
 WEIGHTS = [both_weights(random_tensor("Q8_0", 3, 224), role) for role in ("int8", "int8x2", "f32")]
 
@@ -34,7 +33,7 @@ def test_host_equals_reference(level, num_rows):
 
 
 def reference_rows(x):
-    acts = ReferenceActs.empty(*x.shape, [w.reference for w in WEIGHTS])
+    acts = Acts.empty(*x.shape, [w.reference for w in WEIGHTS])
     quantize(x, out=acts)
     return acts
 
@@ -70,7 +69,7 @@ def test_special_blocks():
 
 def emulate(x, weights, num_rows=None, seed=0, flush=True):
     """What the kernel writes into acts that start as garbage, and its entry."""
-    acts = HostActs.empty(num_rows or len(x), x.shape[1], [w.host for w in weights])
+    acts = Acts.empty(num_rows or len(x), x.shape[1], [w.host for w in weights])
     for side in (acts.first, acts.second):
         for array in (side.q, side.d, side.sums) if side else ():
             array.view(np.uint8)[:] = 0x77
@@ -111,11 +110,11 @@ def test_the_kernel_writes_the_forms_and_rows_that_are_asked_for():
 
 
 def test_wrong_shapes_are_refused():
-    acts = HostActs.empty(2, 224, [w.host for w in WEIGHTS])
+    acts = Acts.empty(2, 224, [w.host for w in WEIGHTS])
     for x in (np.zeros((2, 256), np.float32), np.zeros((2, 224)), np.zeros((3, 224), np.float32)):
         with pytest.raises(MismatchError):
             host_quantize(Tape(0), x, out=acts)
         with pytest.raises(MismatchError):
             kernel_quantize(Recorder(), x, out=acts)
     with pytest.raises(MismatchError, match="blocks of 32"):
-        HostActs.empty(2, 200, [WEIGHTS[0].host])
+        Acts.empty(2, 200, [WEIGHTS[0].host])

@@ -1,8 +1,12 @@
-"""rope_kv: rotation and storing host against reference by equality, norms by error."""
+"""rope_kv: rotation and storing against the reference by equality, norms by error."""
+
+from functools import partial
 
 import numpy as np
 import pytest
 from accuracy import assert_accurate
+from emulated import SEEDS, Recorder, needs_emulator, placed
+from kernel_kv import OP_SETS, KernelKVOps
 from kv_data import garbage_layer, make_step, pages_of, reference_and_host
 from levels import LEVELS
 from rows import assert_same_bits
@@ -10,6 +14,7 @@ from rows import assert_same_bits
 from specrt.errors import MismatchError, UnsupportedError
 from specrt.host import HostOps
 from specrt.ops import Rope
+from specrt.reference import ReferenceOps
 
 KV_TYPES = ("f32", "f16", "q8_0")
 # heads, KV heads, head dim, rotated dims
@@ -18,7 +23,8 @@ SHAPES = [(3, 1, 32, 32), (6, 2, 64, 64), (4, 4, 96, 32), (5, 1, 80, 20), (2, 1,
 
 def rope_of(num_rot, pairing, context=400):
     angle = np.arange(context)[:, None] * 10000.0 ** (-np.arange(num_rot // 2) / (num_rot // 2))
-    return Rope(np.stack([np.cos(angle), np.sin(angle)], -1).astype(np.float32), pairing)
+    table = np.stack([np.cos(angle), np.sin(angle)], -1).astype(np.float32)
+    return Rope(placed(table), pairing)
 
 
 def rows(positions, heads, kv_heads, dims):
@@ -34,7 +40,7 @@ def run(ops, kv_type, kv_heads, dims, inputs, positions, seqs, rope, ring_pages=
     step = make_step(ops, positions, seqs, 6, ring_pages)
     num_pages = (max(seqs) + 1) * (ring_pages or 6)
     cache = garbage_layer(ops, num_pages, kv_heads, dims, kv_type, ring_pages)
-    q, k, v = (x.copy() for x in inputs)
+    q, k, v = (placed(x) for x in inputs)
     ops.rope_kv(q, k, v, cache, step, rope=rope, **norms)
     seqs, positions = np.asarray(seqs), np.asarray(positions)
     pages = np.array(
@@ -70,6 +76,45 @@ def test_host_equals_reference(kv_type, pairing, heads, kv_heads, dims, num_rot)
     assert (passed == before).all()
 
 
+@needs_emulator
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("pairing", ["neox", "interleaved"])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "dims", "num_rot"), [*SHAPES, (3, 1, 34, 34), (2, 3, 160, 6)]
+)
+def test_the_kernel_equals_the_reference(kv_type, pairing, heads, kv_heads, dims, num_rot):
+    if kv_type == "q8_0" and dims % 32:
+        pytest.skip("no such cache")
+    rope = rope_of(num_rot, pairing)
+    positions, seqs = two_sequences(11)
+    inputs = rows(positions, heads, kv_heads, dims)
+    expected = run(ReferenceOps(), kv_type, kv_heads, dims, inputs, positions, seqs, rope)
+    for seed in SEEDS[:2]:
+        ops = KernelKVOps(device=Recorder(seed, flush=not seed))
+        results = run(ops, kv_type, kv_heads, dims, inputs, positions, seqs, rope)
+        wide = "x4" if dims % 4 == 0 and num_rot % 4 == 0 else "x1"
+        assert ops.device.entries == [f"rope_kv_{kv_type}_{wide}"]
+        for got, reference in zip(results, expected, strict=True):
+            assert_same_bits(got, reference)
+
+
+@needs_emulator
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("dims", [32, 128])
+def test_both_forms_of_the_kernel_give_the_same_bits(kv_type, dims):
+    rope, positions, seqs = rope_of(dims, "neox"), *two_sequences(5)
+    inputs = rows(positions, 3, 2, dims)
+    norm = np.linspace(0.5, 2, dims, dtype=np.float32)
+    results = []
+    for offset in (0, 4):
+        more = {"q_norm": placed(norm, offset), "k_norm": norm, "eps": 1e-6}
+        ops = KernelKVOps()
+        results.append(run(ops, kv_type, 2, dims, inputs, positions, seqs, rope, **more))
+        assert ops.device.entries == [f"rope_kv_{kv_type}_{'x1' if offset else 'x4'}"]
+    for got, expected in zip(*results, strict=True):
+        assert_same_bits(got, expected)
+
+
 def test_pairs_turn_by_their_angle():
     rope = rope_of(32, "neox")
     q, k, v = rows([3], 1, 1, 32)
@@ -90,6 +135,17 @@ def test_pairs_turn_by_their_angle():
 
 @pytest.mark.parametrize(("heads", "kv_heads", "dims", "num_rot"), SHAPES)
 def test_head_norms(heads, kv_heads, dims, num_rot):
+    check_norms([partial(HostOps, 1, level) for level in LEVELS], heads, kv_heads, dims, num_rot)
+
+
+@needs_emulator
+@pytest.mark.parametrize(("heads", "kv_heads", "dims", "num_rot"), [*SHAPES, (3, 1, 34, 34)])
+def test_head_norms_of_the_kernel(heads, kv_heads, dims, num_rot):
+    check_norms([KernelKVOps, partial(KernelKVOps, 5)], heads, kv_heads, dims, num_rot)
+
+
+def check_norms(op_sets, heads, kv_heads, dims, num_rot):
+    """Each within the bounds, all the same bits."""
     rope, positions, seqs = rope_of(num_rot, "neox"), *two_sequences(7)
     inputs = rows(positions, heads, kv_heads, dims)
     rng = np.random.default_rng(3)
@@ -104,25 +160,26 @@ def test_head_norms(heads, kv_heads, dims, num_rot):
         x[..., :half], x[..., half:num_rot] = a * cos - b * sin, b * cos + a * sin
         return x
 
-    results = []
-    for level in LEVELS:
-        reference, host = (
-            run(ops, "f32", kv_heads, dims, inputs, positions, seqs, rope, eps=1e-6, **norms)
-            for ops in reference_and_host(level)
-        )
+    reference, *results = (
+        run(ops(), "f32", kv_heads, dims, inputs, positions, seqs, rope, eps=1e-6, **norms)
+        for ops in (ReferenceOps, *op_sets)
+    )
+    for got in results:
         for i, norm in ((0, "q_norm"), (1, "k_norm")):
             exact = normed(inputs[i], norms[norm])
-            assert_accurate(host[i].reshape(exact.shape), reference[i].reshape(exact.shape), exact)
-        results.append(host)
+            assert_accurate(got[i].reshape(exact.shape), reference[i].reshape(exact.shape), exact)
     for got in results:
         for mine, first in zip(got, results[0], strict=True):
             assert_same_bits(mine, first)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+LEVEL_SETS = [pytest.param(partial(HostOps, threads=1, level=level), id=level) for level in LEVELS]
+
+
+@pytest.mark.parametrize("ops", [*LEVEL_SETS, *OP_SETS[1:]])
 @pytest.mark.parametrize("kv_type", KV_TYPES)
-def test_rows_stand_alone(level, kv_type):
-    rope, ops = rope_of(32, "neox"), HostOps(threads=1, level=level)
+def test_rows_stand_alone(ops, kv_type):
+    rope, ops = rope_of(32, "neox"), ops()
     positions, seqs = two_sequences(65)
     inputs = rows(positions, 4, 2, 32)
     norm = np.linspace(0.5, 2, 32, dtype=np.float32)
@@ -136,30 +193,58 @@ def test_rows_stand_alone(level, kv_type):
 
 
 @pytest.mark.parametrize("start", range(120, 136))
-def test_rings_wrap(start):
+@pytest.mark.parametrize("ops", OP_SETS)
+def test_rings_wrap(start, ops):
     rope, positions = rope_of(16, "neox"), list(range(start, start + 70))
     inputs = rows(positions, 2, 1, 32)
-    reference, host = (
-        run(ops, "f16", 1, 32, inputs, positions, [0] * 70, rope, ring_pages=2)
-        for ops in reference_and_host(None)
+    results, reference = (
+        run(o, "f16", 1, 32, inputs, positions, [0] * 70, rope, ring_pages=2)
+        for o in (ops(), ReferenceOps())
     )
-    for got, expected in zip(host, reference, strict=True):
+    for got, expected in zip(results, reference, strict=True):
         assert_same_bits(got, expected)
 
 
-def test_blocks_that_q8_0_stores_specially():
+@pytest.mark.parametrize("ops", [*OP_SETS, pytest.param(ReferenceOps, id="reference")])
+def test_blocks_that_q8_0_stores_specially(ops):
     k = np.zeros((1, 32 * 5), np.float32)
     k[0, 32], k[0, 64:96], k[0, 96] = np.inf, np.float32(2.0**-70), np.nan
     k[0, 128:] = np.linspace(-1e-4, 1e-4, 32)
-    for ops in reference_and_host(None):
-        step, cache = make_step(ops, [9], [0], 1), garbage_layer(ops, 1, 1, 160, "q8_0")
-        flat = Rope(np.tile(np.float32([1, 0]), (10, 1, 1)), "neox")
-        ops.rope_kv(np.zeros((1, 160), np.float32), k.copy(), k.copy(), cache, step, rope=flat)
-        for blocks in ops.kv_read(cache, np.array([0]), np.array([9])):
-            scales = np.ascontiguousarray(blocks[0, 0, :, :2]).view(np.float16)[:, 0]
-            assert scales[[0, 2]].tolist() == [0, 0] and np.isnan(scales[[1, 3]]).all()
-            assert not blocks[0, 0, :4, 2:].any()
-            assert blocks[0, 0, 4, [2, 33]].view(np.int8).tolist() == [-127, 127]
+    ops = ops()
+    step, cache = make_step(ops, [9], [0], 1), garbage_layer(ops, 1, 1, 160, "q8_0")
+    flat = Rope(np.tile(np.float32([1, 0]), (10, 1, 1)), "neox")
+    ops.rope_kv(np.zeros((1, 160), np.float32), k.copy(), k.copy(), cache, step, rope=flat)
+    for blocks in ops.kv_read(cache, np.array([0]), np.array([9])):
+        scales = np.ascontiguousarray(blocks[0, 0, :, :2]).view(np.float16)[:, 0]
+        assert scales[[0, 2]].tolist() == [0, 0] and np.isnan(scales[[1, 3]]).all()
+        assert not blocks[0, 0, :4, 2:].any()
+        assert blocks[0, 0, 4, [2, 33]].view(np.int8).tolist() == [-127, 127]
+
+
+@needs_emulator
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+def test_the_kernel_stores_subnormal_halves_as_the_reference_does(kv_type):
+    """The scale of a block, or a value of f16, may be one; in float32 none of them is."""
+    k = np.float32(2.0) ** np.linspace(-29, -9, 16 * 32, dtype=np.float32).reshape(1, -1)
+    k[0, ::3] *= -1
+    q, flat = np.zeros_like(k), Rope(np.tile(np.float32([1, 0]), (1, 1, 1)), "neox")
+    got, expected = (
+        run(ops, kv_type, 4, 128, (q, k, k), [0], [0], flat)[1]
+        for ops in (KernelKVOps(), ReferenceOps())
+    )
+    assert_same_bits(got, expected)
+    halves = got if kv_type == "f16" else np.ascontiguousarray(got[..., :2]).view(np.float16)
+    assert ((halves != 0) & (np.abs(halves) < 2.0**-14)).any() and (halves == 0).any()
+
+
+@needs_emulator
+def test_the_kernel_stores_what_f16_has_no_finite_number_for():
+    k, v = np.zeros((2, 1, 32), np.float32)
+    v[0, :5] = np.nan, np.inf, -np.inf, 65519, 65520
+    flat = Rope(np.tile(np.float32([1, 0]), (1, 1, 1)), "neox")
+    *_, got = run(KernelKVOps(), "f16", 1, 32, (k, k, v), [0], [0], flat)
+    assert np.isnan(got[0, 0, 0])
+    assert got[0, 0, 1:5].tolist() == [np.inf, -np.inf, 65504, np.inf]
 
 
 @pytest.mark.parametrize("kv_type", KV_TYPES)
@@ -168,7 +253,7 @@ def test_saved_rows_come_back_bit_for_bit_and_move_between_op_sets(kv_type):
     rope, positions = rope_of(64, "neox"), list(range(30, 90))
     inputs = rows(positions, 2, 2, 64)
     saved = run(host, kv_type, 2, 64, inputs, positions, [0] * 60, rope)[1:]
-    for ops in (reference, host):
+    for ops in (reference, host, KernelKVOps()):
         cache = garbage_layer(ops, 3, 2, 64, kv_type)
         pages = np.array(positions) // 64 + 1
         ops.kv_write(cache, pages, np.array(positions), *saved)
@@ -178,8 +263,9 @@ def test_saved_rows_come_back_bit_for_bit_and_move_between_op_sets(kv_type):
             assert (got.view(np.uint8) == expected.view(np.uint8)).all()
 
 
-def test_wrong_arguments_are_refused():
-    ops, rope = HostOps(threads=1), rope_of(64, "neox")
+@pytest.mark.parametrize("ops", OP_SETS)
+def test_wrong_arguments_are_refused(ops):
+    ops, rope = ops(), rope_of(64, "neox")
     with pytest.raises(UnsupportedError, match="q8_0"):
         ops.kv_layer(1, 1, 80, "q8_0", 0)
     cache, step = ops.kv_layer(2, 1, 32, "f16", 0), make_step(ops, [0, 1], [0, 0], 2)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import math
+import struct
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,44 +25,27 @@ from .build import load_library
 __all__ = ["Emulator", "KernelError"]
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
-MAX_BLOCK = (1024, 1024, 64)
 MAX_THREADS = 1024
 MAX_SHARED = 48 << 10
 """Bytes of shared memory that every architecture gives without being asked for more."""
+
+ARCHITECTURE_SHARED = "sm_75 has 64 KB, sm_86, 89 and 120 100, sm_80 164, sm_90 and 100 228"
 
 ALIGNMENT = 256
 """Bytes, of every array, as CUDA's allocator gives it."""
 
 CODES = {np.int32: "i", np.uint32: "u", np.int64: "l", np.uint64: "k", np.float32: "f"}
-"""How machine.h writes the type of a scalar."""
+"""How launch.h writes the type of a scalar."""
+
+LAUNCH = struct.Struct("<6IQQ2i")
+ARRAY = struct.Struct("<6q")
+"""As machine.h has them."""
+
+ARGUMENT_BYTES, MESSAGE_BYTES = 8, 2048
 
 
 class KernelError(SpecrtError):
     """A kernel did what no device allows, or was launched as no device allows."""
-
-
-class Range(ctypes.Structure):
-    """Bytes that a launch may touch."""
-
-    _fields_ = (("start", ctypes.c_void_p), ("end", ctypes.c_void_p))
-
-
-class Launch(ctypes.Structure):
-    """What machine.h reads under the same name."""
-
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("shared_bytes", ctypes.c_size_t),
-        ("seed", ctypes.c_uint64),
-        ("flush", ctypes.c_int),
-        ("args", ctypes.POINTER(ctypes.c_void_p)),
-        ("codes", ctypes.c_char_p),
-        ("ranges", ctypes.POINTER(Range)),
-        ("num_ranges", ctypes.c_int),
-        ("message", ctypes.c_char_p),
-        ("message_bytes", ctypes.c_size_t),
-    )
 
 
 class Emulator:
@@ -70,15 +55,25 @@ class Emulator:
         seed: orders threads and blocks; a right kernel gives the same bits for each.
         folder: where the kernels are; None for specrt's own.
         flush: subnormal numbers are zeros, as CuPy compiles.
+        sanitize: compiled with the thread sanitiser, whose library the process must have started
+            with; it ends the process, or writes to stderr, where it finds a race.
     """
 
     name = "emulator"
 
-    def __init__(self, seed: int = 0, folder: Path | None = None, flush: bool = True) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        folder: Path | None = None,
+        flush: bool = True,
+        sanitize: bool = False,
+    ) -> None:
         self._seed = seed
         self._flush = flush
         self._folder = folder or kernel_folder()
-        self._libraries: dict[str, ctypes.PyDLL] = {}
+        self._sanitize = sanitize
+        self._entries: dict[tuple[str, str, tuple[str, ...]], Callable[..., int]] = {}
+        self._message = ctypes.create_string_buffer(MESSAGE_BYTES)
 
     def launch(
         self,
@@ -88,28 +83,23 @@ class Emulator:
         block: int,
         args: Sequence[Any],
         shared_bytes: int = 0,
+        defines: tuple[str, ...] = (),
     ) -> None:
         """Run an entry of ``cuda/<file>.cu``: see ``specrt.kernels._module.Device``."""
-        sizes = _checked_sizes(entry, grid, block, shared_bytes)
-        values, codes, ranges = _packed(entry, args)
-        message = ctypes.create_string_buffer(2048)
-        launch = Launch(
-            grid=sizes,
-            block=(block, 1, 1),
-            shared_bytes=shared_bytes,
-            seed=self._seed,
-            flush=self._flush,
-            args=(ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values)),
-            codes=codes.encode(),
-            ranges=(Range * len(ranges))(*ranges),
-            num_ranges=len(ranges),
-            message=ctypes.cast(message, ctypes.c_char_p),
-            message_bytes=len(message),
-        )
-        if file not in self._libraries:
-            self._libraries[file] = load_library(file, self._folder)
-        if getattr(self._libraries[file], f"emulate_{entry}")(ctypes.byref(launch)):
-            raise KernelError(message.value.decode())
+        x, y, z = _checked_sizes(entry, grid, block, shared_bytes)
+        codes, values, arrays = _packed(entry, args)
+        seed, num_arrays = self._seed, len(arrays) // ARRAY.size
+        sizes = LAUNCH.pack(x, y, z, block, 1, 1, shared_bytes, seed, self._flush, num_arrays)
+        start = self._entries.get((file, entry, defines)) or self._entry(file, entry, defines)
+        if start(sizes, codes, values, arrays, self._message):
+            raise KernelError(self._message.value.decode())
+
+    def _entry(self, file: str, entry: str, defines: tuple[str, ...]) -> Callable[..., int]:
+        library = load_library(file, self._folder, defines, sanitize=self._sanitize)
+        start = getattr(library, f"emulate_{entry}")
+        start.argtypes = [ctypes.c_char_p] * 5
+        self._entries[file, entry, defines] = start
+        return start
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
         """A new array of zeros, at a multiple of 256 bytes."""
@@ -132,6 +122,10 @@ class Emulator:
         """A copy."""
         return array.copy()
 
+    def ordered(self) -> AbstractContextManager[None]:
+        """Everything happens at once here."""
+        return nullcontext()
+
     def sender(self, array: np.ndarray[Any, Any]) -> Callable[[np.ndarray[Any, Any]], None]:
         """What copies values into the array."""
         return partial(np.copyto, array)
@@ -145,43 +139,61 @@ def _checked_sizes(
     entry: str, grid: Sequence[int], block: int, shared_bytes: int
 ) -> tuple[int, int, int]:
     x, y, z = (*grid, 1, 1)[:3]
-    if any(not 0 < n <= most for n, most in zip((x, y, z), MAX_GRID, strict=True)):
+    if not (0 < x <= MAX_GRID[0] and 0 < y <= MAX_GRID[1] and 0 < z <= MAX_GRID[2]):
         raise KernelError(f"{entry}: a grid of {(x, y, z)}; expected 1 to {MAX_GRID}")
     if not 0 < block <= MAX_THREADS:
         raise KernelError(f"{entry}: {block} threads a block; expected 1 to {MAX_THREADS}")
     if not 0 <= shared_bytes <= MAX_SHARED:
-        raise KernelError(f"{entry}: {shared_bytes} bytes of shared memory; at most {MAX_SHARED}")
+        raise KernelError(
+            f"{entry}: {shared_bytes} bytes of shared memory; expected at most {MAX_SHARED}, which "
+            f"a block has on every architecture without asking for more ({ARCHITECTURE_SHARED})"
+        )
     return x, y, z
 
 
-def _packed(entry: str, args: Sequence[Any]) -> tuple[list[Any], str, list[Range]]:
-    """C values of the arguments, a code for each type, and the bytes of the arrays."""
-    values: list[Any] = []
+def _packed(entry: str, args: Sequence[Any]) -> tuple[bytes, bytes, bytes]:
+    """A code for each argument, their values, and where the arrays' items lie."""
     codes = ""
-    ranges = []
+    values, arrays = [], []
     for place, arg in enumerate(args):
-        if arg is None:
-            values.append(ctypes.c_void_p(None))
+        if isinstance(arg, np.ndarray):
+            address = arg.ctypes.data
             codes += "p"
-        elif isinstance(arg, np.ndarray):
-            values.append(ctypes.c_void_p(arg.ctypes.data))
+            values.append(address.to_bytes(ARGUMENT_BYTES, "little"))
+            if arg.size:
+                arrays.append(ARRAY.pack(*_layout(arg, address), place, 0))
+        elif arg is None:
             codes += "p"
-            ranges.append(Range(*_bytes_of(arg)))
-        elif type(arg) in CODES:
-            values.append((ctypes.c_char * arg.itemsize).from_buffer_copy(arg.tobytes()))
-            codes += CODES[type(arg)]
+            values.append(bytes(ARGUMENT_BYTES))
+        elif code := CODES.get(type(arg)):
+            codes += code
+            values.append(arg.tobytes().ljust(ARGUMENT_BYTES, b"\0"))
         else:
             raise KernelError(
                 f"{entry}: argument {place} is a {type(arg).__name__}; expected an array, None or "
                 f"a scalar of {', '.join(kind.__name__ for kind in CODES)}"
             )
-    return values, codes, ranges
+    return codes.encode(), b"".join(values), b"".join(arrays)
 
 
-def _bytes_of(array: np.ndarray[Any, Any]) -> tuple[int, int]:
-    if not math.prod(array.shape):
-        return array.ctypes.data, array.ctypes.data
-    reach = [(n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)]
-    start = array.ctypes.data + sum(step for step in reach if step < 0)
-    end = array.ctypes.data + sum(step for step in reach if step > 0) + array.itemsize
-    return start, end
+def _layout(array: np.ndarray[Any, Any], address: int) -> tuple[int, int, int, int]:
+    """The first byte of an array, its bytes to the last, from row to row, and of a row.
+
+    A row is what lies side by side. Where rows lie in more than one pitch, all from the first byte
+    to the last is one row.
+    """
+    if array.flags.c_contiguous:
+        return address, array.nbytes, array.nbytes, array.nbytes
+    axes = [(abs(step), n) for step, n in zip(array.strides, array.shape, strict=True) if n > 1]
+    start = address + sum(
+        (n - 1) * step for step, n in zip(array.strides, array.shape, strict=True) if step < 0
+    )
+    row_bytes = array.itemsize
+    axes.sort()
+    while axes and axes[0][0] <= row_bytes:
+        step, n = axes.pop(0)
+        row_bytes += (n - 1) * step
+    num_bytes = row_bytes + sum((n - 1) * step for step, n in axes)
+    if len(axes) == 1:
+        return start, num_bytes, axes[0][0], row_bytes
+    return start, num_bytes, num_bytes, num_bytes

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -26,6 +27,8 @@ FLAGS = (
     *("-fcf-protection=none", "-Werror=uninitialized"),
 )
 
+SANITIZE = ("-fsanitize=thread", "-g1")
+
 ENTRY = re.compile(r'extern "C" __global__ void __launch_bounds__\(([^)]+)\)\s+(\w+)\(')
 
 
@@ -35,33 +38,41 @@ def cache_folder() -> Path:
     return Path(base).expanduser() / "specrt" / "emulator"
 
 
-def load_library(file: str, folder: Path) -> ctypes.PyDLL:
-    """The library of ``<folder>/<file>.cu``, compiled if it is not in the cache.
+def load_library(
+    file: str, folder: Path, defines: Sequence[str] = (), sanitize: bool = False
+) -> ctypes.PyDLL:
+    """The library of ``<folder>/<file>.cu`` with macros, compiled if it is not in the cache.
+
+    Args:
+        sanitize: with the thread sanitiser, whose library is then in the process already.
 
     Raises:
         UnsupportedError: this CPU is not emulated on, there is no C++ compiler, or it refuses the
             text.
     """
-    text = emulated_text(file, folder)
+    text = emulated_text(file, folder, defines)
     compiler = _compiler()
-    key = "\0".join((text, *FLAGS, _version(compiler)))
+    flags = (*FLAGS, *SANITIZE) if sanitize else FLAGS
+    key = "\0".join((text, *flags, _version(compiler)))
     name = f"{file}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.so"
     path = cache_folder() / name
     if not path.exists():
-        _compile(compiler, text, file, path)
+        _compile((compiler, *flags), text, file, path)
     return ctypes.PyDLL(str(path))  # keeps the GIL: a library has one machine
 
 
-def emulated_text(file: str, folder: Path) -> str:
+def emulated_text(file: str, folder: Path, defines: Sequence[str] = ()) -> str:
     """A kernel's text over the emulator's ``device.cuh``, and what starts its entries."""
-    text = expand(f"{file}.cu", (Path(__file__).parent, folder))
+    text = expand(f"{file}.cu", (Path(__file__).parent, folder), defines)
     entries = ENTRY.findall(text)
     if len(entries) != text.count("__global__ void"):
         raise UnsupportedError(
             f"{file}.cu: {text.count('__global__ void')} kernels, {len(entries)} of them as "
             '`extern "C" __global__ void __launch_bounds__(N) name(`; write all so'
         )
-    return text + "".join(f"SPECRT_ENTRY({name}, ({bound}))\n" for bound, name in entries)
+    return text + "".join(
+        f"SPECRT_ENTRY({name}, ({bounds.split(',')[0]}))\n" for bounds, name in entries
+    )
 
 
 def _compiler() -> str:
@@ -82,14 +93,14 @@ def _version(compiler: str) -> str:
     ).stdout
 
 
-def _compile(compiler: str, text: str, file: str, path: Path) -> None:
+def _compile(command: Sequence[str], text: str, file: str, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         source, library = Path(folder) / f"{file}.cpp", Path(folder) / path.name
         source.write_text(text)
         done = subprocess.run(
-            [compiler, *FLAGS, str(source), "-o", str(library)], capture_output=True, text=True
+            [*command, str(source), "-o", str(library)], capture_output=True, text=True
         )
         if done.returncode:
-            raise UnsupportedError(f"{compiler} refuses {file}.cu: {done.stderr.strip()}")
+            raise UnsupportedError(f"{command[0]} refuses {file}.cu: {done.stderr.strip()}")
         library.replace(path)  # at once, whoever else compiles the same

@@ -10,7 +10,7 @@
 #define __device__
 #define __forceinline__ inline
 #define __restrict__ __restrict
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 /* The line of a caller, for messages. */
 #define AT const char *file = __builtin_FILE(), int line = __builtin_LINE()
 #define HERE (emulator::Place{file, line})
@@ -53,12 +53,49 @@ template <class To, class From> inline To with_bits_of(From from)
 inline int __float_as_int(float a) { return with_bits_of<int>(a); }
 inline float __int_as_float(int a) { return with_bits_of<float>(a); }
 
+/* In integers, so that no subnormal half is flushed: cuda/device.cuh says what they do. */
+inline float half_bits_to_float(unsigned short bits)
+{
+    const int sign = (bits & 0x8000) << 16, rest = bits & 0x7fff;
+    if (rest > 0x7c00)
+        return __int_as_float(0x7fffffff);
+    if (rest >= 0x400)
+        return __int_as_float(sign | ((rest << 13) + (rest == 0x7c00 ? 224 << 23 : 112 << 23)));
+    const float x = static_cast<float>(rest) * 0x1p-24f;
+    return __int_as_float(sign | __float_as_int(x));
+}
+inline unsigned short float_to_half_bits(float x)
+{
+    const int sign = __float_as_int(x) >> 16 & 0x8000, rest = __float_as_int(x) & 0x7fffffff;
+    if (rest > 0x7f800000)
+        return 0x7fff;
+    if (rest >= 0x477ff000) /* 65520 */
+        return static_cast<unsigned short>(sign | 0x7c00);
+    if (rest < 0x38800000) /* 2^-14: the last places of 0.5 + |x| are those of a subnormal half */
+        return static_cast<unsigned short>(
+            sign | (__float_as_int(__int_as_float(rest) + 0.5f) - __float_as_int(0.5f)));
+    const int rounded = rest + 0xfff + (rest >> 13 & 1) - (112 << 23);
+    return static_cast<unsigned short>(sign | rounded >> 13);
+}
+
 inline int __dp4a(int a, int b, int c)
 {
     unsigned sum = static_cast<unsigned>(c); /* wraps as the device does */
     for (int i = 0; i < 32; i += 8)
         sum += static_cast<signed char>(a >> i) * static_cast<signed char>(b >> i);
     return static_cast<int>(sum);
+}
+
+inline int __popc(unsigned a) { return __builtin_popcount(a); }
+
+/* Bytes of y and x (x is lower) that the nibbles of a selector name. */
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
+{
+    const uint64_t both = x | static_cast<uint64_t>(y) << 32;
+    unsigned taken = 0;
+    for (int i = 0; i < 4; i++)
+        taken |= static_cast<unsigned>(both >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+    return taken;
 }
 
 /* Barriers and warps. */
@@ -109,9 +146,11 @@ template <class T, class Change> T atomically(T *p, Change change, emulator::Pla
 {
     static_assert(std::is_integral<T>::value && (sizeof(T) == 4 || sizeof(T) == 8),
                   "atomics are of 32 or 64-bit integers");
-    emulator::check_bounds(p, sizeof(T), alignof(T), at);
-    const T old = *p;
-    *p = change(old);
+    emulator::check_bounds(p, sizeof(T), alignof(T), at, true);
+    T old = __atomic_load_n(p, __ATOMIC_RELAXED); /* the sanitiser knows these */
+    while (!__atomic_compare_exchange_n(p, &old, change(old), false, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED))
+        ;
     return old;
 }
 template <class T> T atomicAdd(T *p, T value, AT)
@@ -173,6 +212,7 @@ template <int num_pending> void cp_async_wait(AT) { emulator::wait_copies(num_pe
  * until all have: the layout is the table of the PTX ISA, as cuda/device.cuh says it. */
 inline void mma_s8(int (&c)[4], const int (&a)[4], const int (&b)[2], AT)
 {
+    const emulator::Unwatched unwatched;
     emulator::Fibre &me = *emulator::machine.current;
     memcpy(me.fragments.a, a, sizeof a);
     memcpy(me.fragments.b, b, sizeof b);
@@ -186,6 +226,12 @@ inline void mma_s8(int (&c)[4], const int (&a)[4], const int (&b)[2], AT)
             c[i] = __dp4a(row[2 + i / 2], column[1], __dp4a(row[i / 2], column[0], c[i]));
         }
     emulator::warp_operation(0xffffffff, 0, emulator::VOTE, HERE);
+}
+
+/* Of half as many columns: the other half is zeros. */
+inline void mma_s8(int (&c)[4], const int (&a)[2], int b, AT)
+{
+    mma_s8(c, {a[0], a[1], 0, 0}, {b, 0}, file, line);
 }
 
 inline void load_matrices(int (&to)[4], const void *row, AT)

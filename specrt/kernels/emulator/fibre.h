@@ -48,6 +48,8 @@ inline char *new_stack()
     return static_cast<char *>(memory) + PAGE_BYTES;
 }
 
+inline void drop_stack(char *stack) { munmap(stack - PAGE_BYTES, STACK_BYTES + PAGE_BYTES); }
+
 /* The pointer from which specrt_switch calls entry, which must not return. */
 inline void *first_frame(char *stack, void (*entry)())
 {

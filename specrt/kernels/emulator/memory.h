@@ -1,8 +1,6 @@
 /* What an access to memory is held to: alignment, bounds, and a barrier between two threads of a
  * block of which one writes to shared memory. */
-#include "machine.h"
-
-#include <cstring>
+#include "arrays.h"
 
 namespace emulator {
 
@@ -16,14 +14,17 @@ inline bool is_shared(const void *pointer, size_t bytes)
 inline bool races(const Access &past)
 {
     const Fibre &me = *machine.current;
-    return past.block_time == machine.block_time && past.thread != me.id &&
-           (past.thread / WARP != me.warp || past.warp_time == machine.warp_times[me.warp]);
+    if (past.time < machine.block_time || past.thread == me.id)
+        return false;
+    return past.thread / WARP != me.warp || (past.time >= machine.warps[me.warp].time &&
+                                             past.time >= me.ordered[past.thread % WARP]);
 }
 
 inline void note_shared(const void *pointer, size_t bytes, bool writes, Place at)
 {
-    const Fibre &me = *machine.current;
-    const Access access{machine.block_time, machine.warp_times[me.warp], me.id, at};
+    if (SANITIZED)
+        return;
+    const Access access{machine.time, machine.current->id, at};
     const size_t start = static_cast<const char *>(pointer) - machine.shared;
     for (size_t i = start; i < start + bytes; i++) {
         Shadow &shadow = machine.shadows[i];
@@ -40,24 +41,36 @@ inline void note_shared(const void *pointer, size_t bytes, bool writes, Place at
 }
 
 /* Refuse an access that is not aligned, or not wholly within one array or the shared block. */
-inline void check_bounds(const void *pointer, size_t bytes, size_t alignment, Place at)
+inline void check_bounds(const void *pointer, size_t bytes, size_t alignment, Place at,
+                         bool writes = false)
 {
+    if (SANITIZED)
+        return;
     const char *p = static_cast<const char *>(pointer);
     if (reinterpret_cast<uintptr_t>(p) % alignment)
         fail(at, "misaligned: %zu bytes at %p; expected a multiple of %zu", bytes, pointer,
              alignment);
-    if (is_shared(p, bytes))
+    if (++machine.current->accesses > MOST_ACCESSES)
+        fail(at, "%u accesses without meeting other threads: it spins", MOST_ACCESSES);
+    if (is_shared(p, bytes) || lies_within(*machine.last, p, bytes, writes))
         return;
-    for (int i = 0; i < machine.launch->num_ranges; i++)
-        if (p >= machine.launch->ranges[i].start && p + bytes <= machine.launch->ranges[i].end)
+    for (const Array &array : machine.arrays)
+        if (lies_within(array, p, bytes, writes)) {
+            machine.last = &array;
             return;
-    fail(at, "%zu bytes at %p are outside of shared memory and of every array of the launch", bytes,
-         pointer);
+        }
+    const Array &near = nearest_array(p);
+    if (writes && lies_within(near, p, bytes, false))
+        fail(at, "writes %zu bytes to argument %d, which is const", bytes,
+             static_cast<int>(near.arg));
+    fail(at, "%zu bytes at byte %td of argument %d, which has %d, are outside of shared memory and "
+             "of every array of the launch",
+         bytes, p - near.start, static_cast<int>(near.arg), static_cast<int>(near.bytes));
 }
 
 inline void check_access(const void *pointer, size_t bytes, size_t alignment, bool writes, Place at)
 {
-    check_bounds(pointer, bytes, alignment, at);
+    check_bounds(pointer, bytes, alignment, at, writes);
     if (is_shared(pointer, bytes))
         note_shared(pointer, bytes, writes, at);
 }

@@ -23,15 +23,57 @@ def test_accesses_outside_of_arrays():
     launch("one_too_far", x[:90], out[:90], np.int32(89))
 
 
-def test_strided_arrays_reach_from_their_first_to_their_last_item():
+def test_rows_of_a_strided_array_and_what_lies_between_them():
     rows = np.zeros((4, 200), np.float32)
-    launch("one_too_far", rows[1:3, 150:], rows, np.int32(89))
+    view, out = rows[1:3, 150:], np.zeros(90, np.float32)
+    launch("one_too_far", view, out, np.int32(49))
+    with pytest.raises(KernelError, match=r"byte 200 of argument 0, which has 1000, are outside"):
+        launch("one_too_far", view, out, np.int32(50))
+    for at in (196, 800, 996):
+        launch("write_at", view, np.int64(at), np.int32(1))
+    assert (np.argwhere(rows == 1) == [[1, 199], [2, 150], [2, 199]]).all()
+    for at in (-4, 200, 796, 1000):
+        with pytest.raises(KernelError, match="outside"):
+            launch("write_at", view, np.int64(at), np.int32(1))
+
+
+def test_backward_arrays_reach_from_their_last_to_their_first_item():
     backwards, out = np.zeros(8, np.float32)[::-1], np.zeros(8, np.float32)
     launch("one_too_far", backwards, out, np.int32(0))
     with pytest.raises(KernelError, match="outside"):
         launch("one_too_far", backwards, out, np.int32(1))
     with pytest.raises(KernelError, match="outside"):
-        launch("one_before", None, rows)
+        launch("one_before", None, out)
+
+
+@pytest.mark.parametrize("checked", [0, 1])
+def test_the_neighbour_of_an_array_is_out_of_reach(checked):
+    """Views of one base, side by side: each of them alone is legal."""
+    base = np.zeros((3, 32), np.float32)
+    launch("shift", base[0], base[1], np.int32(32))
+    for at in (-4, 128, 4 * (1 << 18)):
+        if not checked and at > 128:
+            continue  # nobody sees it, and it hits no array
+        with pytest.raises(KernelError, match="was written" if not checked else "outside"):
+            launch("write_at", base[1], np.int64(at), np.int32(checked))
+    assert not base.any()
+    with pytest.raises(KernelError, match="4 bytes at byte 128 of argument 0, which has 128"):
+        launch("one_too_far", base[0], base[1:], np.int32(32))
+
+
+def test_arrays_that_overlap_keep_doing_so():
+    base = np.arange(100, dtype=np.float32)
+    launch("shift", base[:90], base[10:], np.int32(90))
+    assert (base == [*range(10), *range(90)]).all()
+    launch("shift", base, base, np.int32(90))
+    assert (base == [*range(10), *range(90)]).all()
+
+
+def test_what_is_const_is_not_written():
+    x = np.zeros(4, np.float32)
+    with pytest.raises(KernelError, match="writes 4 bytes to argument 0, which is const"):
+        launch("write_what_is_const", x)
+    assert not x.any()
 
 
 def test_wide_accesses_are_aligned():

@@ -31,6 +31,25 @@ def test_conversions_round_to_even_and_saturate():
     assert out[:8].tolist() == [0, 2, -2, 0, most, -most - 1, most, -most - 1]
 
 
+@pytest.mark.parametrize("flush", [False, True])
+def test_halves_are_those_of_numpy_whether_subnormals_are_zeros_or_not(flush):
+    bits = np.resize(np.arange(2**16, dtype=np.uint16), 683 * THREADS)
+    exact = bits.view(np.float16).astype(np.float32)
+    halfway = exact.view(np.int32) + np.resize(
+        np.array([0xFFF, 0x1000, 0x1001], np.int32), len(bits)
+    )
+    subnormal = exact + np.float32(2.0**-25)
+    x = np.where(np.abs(exact) < 2.0**-14, subnormal, halfway.view(np.float32))
+    rounded, out = np.zeros(len(x), np.uint16), np.zeros(len(x), np.float32)
+    launch("halves", x, rounded, bits, out, grid=683, flush=flush)
+    nan = np.isnan(exact)
+    assert (np.isnan(out) == nan).all() and (out.view(np.int32) == exact.view(np.int32))[~nan].all()
+    nan = np.isnan(x)
+    with np.errstate(over="ignore"):
+        expected = x.astype(np.float16).view(np.uint16)
+    assert nan.any() and (rounded[nan] == 0x7FFF).all() and (rounded == expected)[~nan].all()
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="sets MXCSR")
 def test_the_callers_float_environment_is_neither_used_nor_lost():
     libm = ctypes.CDLL(None)
@@ -60,6 +79,39 @@ def test_products_of_matrices(seed):
     columns = np.ascontiguousarray(b.transpose(0, 2, 1)).astype(np.int8)
     launch("product", a.astype(np.int8), columns, c, shared=3 * 512, seed=seed)
     assert (c == expected).all()
+
+
+def fragment_places(lane):
+    """Row and column of each of a lane's elements of A, B and C, as the PTX ISA computes them.
+
+    Source: Matrix Fragments for mma.m16n8k32 with .s8 type (groupID, threadID_in_group, i).
+    """
+    group, thread = lane >> 2, lane % 4
+    a = [
+        (
+            group if i < 4 or 8 <= i < 12 else group + 8,
+            thread * 4 + (i & 3) + (0 if i < 8 else 16),
+        )
+        for i in range(16)
+    ]
+    b = [(thread * 4 + (i & 3) + (0 if i < 4 else 16), group) for i in range(8)]
+    c = [(group if i < 2 else group + 8, thread * 2 + (i & 1)) for i in range(4)]
+    return a, b, c
+
+
+def test_fragments_lie_as_the_ptx_isa_says():
+    rng = np.random.default_rng(8)
+    a, b = rng.integers(-128, 128, (16, 32)), rng.integers(-128, 128, (32, 8))
+    places = [fragment_places(lane) for lane in range(32)]
+    of_a = np.array([[a[place] for place in lane[0]] for lane in places], np.int8)
+    of_b = np.array([[b[place] for place in lane[1]] for lane in places], np.int8)
+    of_c = np.zeros((32, 4), np.int32)
+    launch("product_of_fragments", of_a.view(np.int32), of_b.view(np.int32), of_c, block=32)
+    c = np.zeros((16, 8), np.int32)
+    for lane, values in zip(places, of_c, strict=True):
+        for place, value in zip(lane[2], values, strict=True):
+            c[place] = value
+    assert (c == a @ b).all()
 
 
 def test_products_take_whole_warps_and_aligned_rows():
@@ -95,7 +147,7 @@ def test_launches_that_no_device_allows():
         ({"grid": 0}, "grid"),
         ({"block": 1025}, "1025 threads"),
         ({"block": 64}, "64 threads a block; expected its launch bound, 96"),
-        ({"shared": 49153}, "49153 bytes"),
+        ({"shared": 49153}, r"49153 bytes .* at most 49152, .*sm_75 has 64 KB"),
     ):
         with pytest.raises(KernelError, match=message):
             launch("unwritten", out, **sizes)
@@ -119,6 +171,15 @@ def test_what_the_emulator_does_not_know_is_refused(tmp_path, text):
     (tmp_path / "unknown.cu").write_text('#include "device.cuh"\n' + text + "\n")
     with pytest.raises(UnsupportedError, match=r"unknown\.cu"):
         load_library("unknown", tmp_path)
+
+
+def test_macros_are_part_of_the_text(tmp_path):
+    source = '#include "device.cuh"\n' + ENTRY + "{ store(out, VALUE); }\n"
+    (tmp_path / "k.cu").write_text(source)
+    device, out = Emulator(0, tmp_path), np.zeros(1, np.float32)
+    for value in (3, 5, 3):
+        device.launch("k", "entry", (1,), 32, (out,), defines=(f"VALUE {value}.0f",))
+        assert out[0] == value
 
 
 def test_a_library_is_compiled_once_per_text(tmp_path, monkeypatch):

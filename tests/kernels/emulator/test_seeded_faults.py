@@ -182,7 +182,6 @@ SAMPLE_FAULTS = [
     # No barrier behind cleared bins, nor behind edited logits.
     ("static_cast<u64>(0));\n    __syncthreads();", "static_cast<u64>(0));"),
     ("one.w + count));\n    }\n    __syncthreads();", "one.w + count));\n    }"),
-    ("order_key(x, id) <= row.cut", "order_key(x, id) < row.cut"),
     ("static_cast<u64>(load(&draw->top_k))", "static_cast<u64>(load(&draw->top_k) + 1)"),
     ("load(positions + number) + 1", "load(positions + number)"),
     ("tokens + first + 1, ", "tokens + first, "),
@@ -206,6 +205,7 @@ SAMPLE_FAULTS = [
         ("quantize.cuh", "flip = 4; flip > 0", "flip = 2; flip > 0", run_rms_norm_acts),
         ("rms_norm.cu", "(acts, v, start + i", "(acts, v, i", run_rms_norm_acts),
         *(("sample.cu", right, wrong, run_sample) for right, wrong in SAMPLE_FAULTS),
+        ("draw.cuh", "order_key(x, id) <= row.cut", "order_key(x, id) < row.cut", run_sample),
         ("select.cu", "chosen * x_stride", "row * x_stride", run_select),
         ("accept.cu", "load(positions + first)", "load(positions)", run_accept),
     ],
@@ -217,6 +217,7 @@ def test_the_values_are_wrong(tmp_path, file, right, wrong, run):
 
 
 def test_faults_of_a_launcher(monkeypatch):
+    rms_norm_launcher = import_module("specrt.kernels.rms_norm")
     x = placed(np.ones((3, 64), np.float32), offset=4)
     rms_norm_launcher = import_module("specrt.kernels.rms_norm")
     monkeypatch.setattr(rms_norm_launcher, "aligned", lambda *_: True)

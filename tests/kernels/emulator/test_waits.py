@@ -53,6 +53,54 @@ def test_warp_barriers_order_memory_and_shuffles_do_not(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_barriers_of_parts_of_a_warp(seed):
+    x, out = integers(), np.zeros(THREADS, np.int32)
+    launch("exchange_in_parts", x, out, np.int32(0), seed=seed)
+    expected = x.reshape(3, 32).copy()
+    for lanes in (8, 16):
+        expected[:, :lanes] += expected[:, :lanes][:, ::-1].copy()
+    assert (out.reshape(3, 32) == expected).all()
+    for faults in (1, 2, 4):
+        with pytest.raises(KernelError, match=r"no barrier between .* toys\.cu"):
+            launch("exchange_in_parts", x, out, np.int32(faults), seed=seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_order_is_handed_on_from_one_part_to_another(seed):
+    out = np.zeros(1, np.int32)
+    launch("handed_on", out, np.int32(1), seed=seed)
+    assert out[0] == 5
+    failed = 0
+    for other in range(8):
+        try:
+            launch("handed_on", out, np.int32(0), seed=100 * seed + other)
+        except KernelError as error:
+            failed += "no barrier between" in str(error)
+    assert failed  # lane 3 may read before lane 0 writes, and is then told by nothing but its value
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_threads_that_have_ended_are_not_waited_for(seed):
+    x, out = integers(), np.zeros(THREADS, np.int32)
+    launch("sync_with_the_dead", x, out, seed=seed)
+    halves = x.reshape(3, 32)[:, 15::-1] + 1
+    assert (out.reshape(3, 32)[:, :16] == halves).all() and not out.reshape(3, 32)[:, 16:].any()
+
+
+@pytest.mark.parametrize(
+    ("entry", "block", "message"),
+    [
+        ("spin", THREADS, "16777216 accesses without meeting other threads: it spins"),
+        ("spin_on_a_lock", THREADS, "16777216 accesses without meeting other threads: it spins"),
+        ("spin_at_a_barrier", 32, "1048576 barriers and warp operations of one thread: it spins"),
+    ],
+)
+def test_threads_that_spin_fail(entry, block, message):
+    with pytest.raises(KernelError, match=rf"toys\.cu:\d+: {message}"):
+        launch(entry, np.zeros(1, np.int32), block=block)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_one_warp_shuffles_another_waits_a_third_has_ended(seed):
     x, out = integers(), np.zeros(THREADS, np.int32)
     launch("warps_apart", x, out, seed=seed)

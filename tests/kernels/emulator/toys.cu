@@ -33,6 +33,15 @@ unchecked_without_barrier(const int *x, int *out)
     out[threadIdx.x] = shared[THREADS - 1 - threadIdx.x];
 }
 
+/* A float to a half, and a half to a float. */
+extern "C" __global__ void __launch_bounds__(THREADS)
+halves(const float *x, unsigned short *rounded, const unsigned short *bits, float *out)
+{
+    const unsigned i = blockIdx.x * THREADS + threadIdx.x;
+    store(rounded + i, float_to_half_bits(load(x + i)));
+    store(out + i, half_bits_to_float(load(bits + i)));
+}
+
 /* A buffer is written again while others may still read it. */
 extern "C" __global__ void __launch_bounds__(THREADS)
 reuse_without_barrier(const int *x, int *out)
@@ -67,6 +76,77 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 exchange_by_shuffle(const int *x, int *out)
 {
     exchanged<false>(x, out);
+}
+
+/* A warp in parts: lanes below 8 exchange, then lanes below 16, each behind a barrier of their own
+ * mask, while the upper half waits for all. Bit i of faults takes barrier i away. */
+extern "C" __global__ void __launch_bounds__(THREADS)
+exchange_in_parts(const int *x, int *out, int faults)
+{
+    int *shared = shared_block<int>();
+    const unsigned lane = threadIdx.x % 32;
+    int v = load(x + threadIdx.x);
+    if (lane < 16) {
+        if (lane < 8) {
+            store(shared + threadIdx.x, v);
+            if (!(faults & 1))
+                __syncwarp(0x000000ffu);
+            v += load(shared + (threadIdx.x ^ 7));
+        }
+        if (!(faults & 2))
+            __syncwarp(0x0000ffffu);
+        store(shared + threadIdx.x, v);
+        if (!(faults & 4))
+            __syncwarp(0x0000ffffu);
+        v += load(shared + (threadIdx.x ^ 15));
+    }
+    __syncwarp();
+    store(out + threadIdx.x, v);
+}
+
+/* Lanes 0 and 1 meet, then 1 and 2: what lane 0 wrote is there for lane 2. */
+extern "C" __global__ void __launch_bounds__(THREADS)
+handed_on(int *out, int by_two)
+{
+    int *shared = shared_block<int>();
+    const unsigned lane = threadIdx.x;
+    if (lane == 0)
+        store(shared, 5);
+    if (lane < 2)
+        __syncwarp(0x3u);
+    if (lane == 1 || lane == 2)
+        __syncwarp(0x6u);
+    if (lane == (by_two ? 2u : 3u))
+        store(out, load(shared));
+}
+
+/* Lanes that have ended are not waited for. */
+extern "C" __global__ void __launch_bounds__(THREADS)
+sync_with_the_dead(const int *x, int *out)
+{
+    int *shared = shared_block<int>();
+    if (threadIdx.x % 32 > 15)
+        return;
+    store(shared + threadIdx.x, load(x + threadIdx.x));
+    __syncwarp();
+    store(out + threadIdx.x, load(shared + (threadIdx.x ^ 15)) + __shfl_xor_sync(~0u, 1, 15));
+}
+
+/* Each waits for what nobody does. */
+extern "C" __global__ void __launch_bounds__(THREADS) spin(int *flag)
+{
+    while (load(flag) == 0)
+        ;
+}
+extern "C" __global__ void __launch_bounds__(32) spin_at_a_barrier(int *flag)
+{
+    while (load(flag) == 0)
+        __syncthreads();
+}
+extern "C" __global__ void __launch_bounds__(THREADS) spin_on_a_lock(int *flag)
+{
+    while (atomicCAS(flag, 1, 2) != 1)
+        ;
 }
 
 /* One warp shuffles while the others are at a barrier; the last warp ends early. */
@@ -124,7 +204,7 @@ shuffle_with_the_dead(int *out)
 {
     if (threadIdx.x % 32 > 15)
         return;
-    store(out + threadIdx.x, __shfl_xor_sync(0xffffffffu, 1, 1));
+    store(out + threadIdx.x, __shfl_xor_sync(0xffffffffu, 1, 16));
 }
 extern "C" __global__ void __launch_bounds__(THREADS)
 different_barriers(int *out)
@@ -147,6 +227,30 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 one_before(const float *x, float *out)
 {
     store(out + threadIdx.x, load(x + threadIdx.x - 1));
+}
+extern "C" __global__ void __launch_bounds__(THREADS)
+write_at(float *x, long long bytes, int checked)
+{
+    float *p = reinterpret_cast<float *>(reinterpret_cast<char *>(x) + bytes);
+    if (threadIdx.x == 0 && checked)
+        store(p, 1.0f);
+    else if (threadIdx.x == 0)
+        *p = 1.0f;
+}
+extern "C" __global__ void __launch_bounds__(THREADS)
+write_what_is_const(const float *x)
+{
+    if (threadIdx.x == 0)
+        store(const_cast<float *>(x), 1.0f);
+}
+extern "C" __global__ void __launch_bounds__(THREADS)
+shift(const float *x, float *out, int n)
+{
+    const int i = static_cast<int>(threadIdx.x);
+    const float v = i < n ? load(x + i) : 0.0f;
+    __syncthreads();
+    if (i < n)
+        store(out + i, v);
 }
 extern "C" __global__ void __launch_bounds__(THREADS)
 wide(const float *x, float *out)
@@ -249,9 +353,24 @@ product(const int *a, const int *b, int *c)
     for (int i = 0; i < 4; i++)
         z[i] = load(c + warp * 128 + (g + i / 2 * 8) * 8 + 2 * t + i % 2);
     mma_s8(z, x, y);
-    mma_s8(z, x, y);
+    mma_s8(z, {x[0], x[1]}, y[0]);
+    mma_s8(z, {x[2], x[3]}, y[1]);
     for (int i = 0; i < 4; i++)
         store(c + warp * 128 + (g + i / 2 * 8) * 8 + 2 * t + i % 2, z[i]);
+}
+/* Each lane's fragments as they are in its registers. */
+extern "C" __global__ void __launch_bounds__(32)
+product_of_fragments(const int *a, const int *b, int *c)
+{
+    const int lane = static_cast<int>(threadIdx.x);
+    int x[4], y[2], z[4] = {};
+    for (int i = 0; i < 4; i++)
+        x[i] = load(a + 4 * lane + i);
+    for (int i = 0; i < 2; i++)
+        y[i] = load(b + 2 * lane + i);
+    mma_s8(z, x, y);
+    for (int i = 0; i < 4; i++)
+        store(c + 4 * lane + i, z[i]);
 }
 extern "C" __global__ void __launch_bounds__(THREADS)
 product_of_half_a_warp(int *c)

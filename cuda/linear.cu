@@ -1,0 +1,67 @@
+/* linear: rows times a quantised or float matrix, plus bias, plus add; specrt/reference/linear.py
+ * says what it computes, and in which order.
+ *
+ * WEIGHT_TYPE is the type of all weights of a launch. Up to eight pairs share the rows: q [T, K]
+ * int8, d [T, K / 32] float, sums [T, K / 16] int32, or x [T, K] float; a second q for int8x2.
+ * weights are as specrt/kernels/weights.py lays them out; bias, add and out may be null. With keys
+ * [T, tiles] each tile's best value and id of a row go there, see key_of. Grid: tiles of all pairs
+ * in x (linear_tiled: groups of four), groups of rows in y. Forms, all of the same bits:
+ *   linear_dot: up to 2 rows; a lane is a weight row, its half of the warp a group of 32 columns,
+ *   linear_mma_8, linear_mma_16: products of 16 weight rows and 8 or twice 8 rows; both have a warp
+ *   per segment of K, and add the segments through shared memory,
+ *   linear_tiled: 64 weight rows and 64 rows a block, segment after segment,
+ *   linear_f32_8, linear_f32_16: float rows, a lane per weight row and every second row.
+ * For int8x2 half of a block's rows are second ones. Shared memory: as specrt/kernels/linear.py
+ * says.
+ */
+#include "tile_f32.cuh"
+#include "tile_int8.cuh"
+
+using Type = WEIGHT_TYPE;
+
+#define CODES                                                                                      \
+    const char *q, const float *d, const int *sums, const char *second_q, const float *second_d,   \
+        const int *second_sums
+#define ENDS const float *add, unsigned long long *keys, float softcap, int num_rows, int width
+#define THE_CODES {{q, second_q}, {d, second_d}, {sums, second_sums}}
+#define THE_END {add, keys, softcap, num_rows}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+linear_dot(EIGHT_PAIRS, CODES, ENDS)
+{
+    if constexpr (!Type::is_float)
+        split<Type, DotForm<Type>>(THE_PAIRS, THE_CODES, THE_END, width);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+linear_mma_8(EIGHT_PAIRS, CODES, ENDS)
+{
+    if constexpr (!Type::is_float)
+        split<Type, MmaForm<Type, 1>>(THE_PAIRS, THE_CODES, THE_END, width);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+linear_mma_16(EIGHT_PAIRS, CODES, ENDS)
+{
+    if constexpr (!Type::is_float)
+        split<Type, MmaForm<Type, 2>>(THE_PAIRS, THE_CODES, THE_END, width);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+linear_tiled(EIGHT_PAIRS, CODES, ENDS)
+{
+    if constexpr (!Type::is_float)
+        tiled<Type>(THE_PAIRS, THE_CODES, THE_END, width);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+linear_f32_8(EIGHT_PAIRS, const float *x, int wide, ENDS)
+{
+    split_f32<Type, 8>(THE_PAIRS, x, wide, THE_END, width);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+linear_f32_16(EIGHT_PAIRS, const float *x, int wide, ENDS)
+{
+    split_f32<Type, 16>(THE_PAIRS, x, wide, THE_END, width);
+}

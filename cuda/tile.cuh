@@ -1,0 +1,265 @@
+/* What the forms of linear share: pairs, segments, rings of weights, rows of codes, the end.
+ *
+ * A block takes one tile of sixteen weight rows of one pair. Warp s has segment s of its columns.
+ * The blocks of a tile lie one behind the other, so that a segment is one run of bytes; it is copied
+ * a unit (a block, or two of 32 columns) at a time.
+ */
+#include "keys.cuh"
+#include "quant_blocks.cuh"
+
+#define NUM_SEGMENTS 8
+#define THREADS (32 * NUM_SEGMENTS)
+#define WARP_BYTES 6144 /* of shared memory that a warp may use: all of them have 48 KB */
+#define CHUNK 64        /* columns of codes that are taken at a time */
+#define MAX_STAGES 4
+#define ROW_BYTES 80    /* from row to row of a chunk: 8 rows of 16 bytes meet in no bank */
+#define ALL_LANES 0xffffffffu
+
+/* |i| < 2^22 as the low bits of a float: no conversion. */
+#define MAGIC_BITS 0x4b400000
+__device__ __forceinline__ float float_of(int bits)
+{
+    return __fsub_rn(__int_as_float(bits), 12582912.0f);
+}
+
+struct Pair {
+    const char *weights; /* tiles of blocks of 16 rows */
+    const float *bias;   /* [N], or null */
+    float *out;          /* [T, N], or null */
+    int num_rows;        /* N; 0 for no pair */
+};
+
+#define PAIR(i) const char *weights##i, const float *bias##i, float *out##i, int num_rows##i
+#define EIGHT_PAIRS PAIR(0), PAIR(1), PAIR(2), PAIR(3), PAIR(4), PAIR(5), PAIR(6), PAIR(7)
+#define GIVEN(i) {weights##i, bias##i, out##i, num_rows##i}
+#define THE_PAIRS {GIVEN(0), GIVEN(1), GIVEN(2), GIVEN(3), GIVEN(4), GIVEN(5), GIVEN(6), GIVEN(7)}
+
+/* The pair that the tile-th group of num_rows rows belongs to; tile becomes its place there. */
+__device__ __forceinline__ Pair pick(const Pair (&pairs)[8], int num_rows, int &tile)
+{
+    Pair pair = pairs[0];
+    bool found = false;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const int tiles = (pairs[i].num_rows + num_rows - 1) / num_rows;
+        if (!found)
+            pair = pairs[i];
+        found = found || tile < tiles;
+        if (!found)
+            tile -= tiles;
+    }
+    return pair;
+}
+
+/* Blocks first .. first + count of a row's num_blocks. */
+struct Segment { int first, count; };
+
+__device__ __forceinline__ Segment segment_of(int index, int num_blocks)
+{
+    const int step = (num_blocks + NUM_SEGMENTS - 1) / NUM_SEGMENTS;
+    const int first = index * step, left = num_blocks - first;
+    return {first, left < 0 ? 0 : left < step ? left : step};
+}
+
+/* Blocks of a tile on their way through shared memory, a unit at a time, by `threads` threads. */
+template <class Type, int num_stages, int threads, int unit_blocks = Type::unit_blocks>
+struct Ring {
+    static constexpr int block_bytes = TILE_ROWS * Type::bytes;
+    static constexpr int stage_bytes = unit_blocks * block_bytes;
+    char *stages;
+    const char *tile;
+
+    /* Start copying blocks first .. first + count, at most a unit, and close their group. */
+    __device__ __forceinline__ void start(int unit, int first, int count, int thread) const
+    {
+        char *to = stages + unit % num_stages * stage_bytes;
+        const char *from = tile + static_cast<long long>(first) * block_bytes;
+        for (int at = 16 * thread; at < count * block_bytes; at += 16 * threads)
+            cp_async_16(to + at, from + at, true);
+        cp_async_commit();
+    }
+    __device__ __forceinline__ const char *unit(int unit) const
+    {
+        return stages + unit % num_stages * stage_bytes;
+    }
+};
+
+/* Rows that quantize prepared: first, and second for int8x2, else null. */
+struct Codes {
+    const char *q[2];
+    const float *d[2];
+    const int *sums[2];
+};
+
+/* A chunk of codes in shared memory. */
+template <int rows> struct Chunk {
+    static constexpr int bytes = rows * (ROW_BYTES + 2 * 4 + 2 * 8);
+    char *base;
+    __device__ __forceinline__ char *q(int row) const { return base + row * ROW_BYTES; }
+    __device__ __forceinline__ float *d(int group, int row) const
+    {
+        return reinterpret_cast<float *>(base + rows * ROW_BYTES) + group * rows + row;
+    }
+    __device__ __forceinline__ int2 *sums(int group, int row) const
+    {
+        return reinterpret_cast<int2 *>(base + rows * (ROW_BYTES + 8)) + group * rows + row;
+    }
+};
+
+/* A chunk on its way through the registers of `threads` threads. Rows r of the block are rows
+ * first_row + r; for int8x2 the second half of them are second ones. Rows and columns that are not
+ * there are zeros. */
+template <int rows, int threads> struct ChunkLoader {
+    static constexpr int pieces = (4 * rows + threads - 1) / threads;
+    uint4 q[pieces];
+    float d[pieces];
+    int2 sums[pieces];
+
+    __device__ __forceinline__ void load_from(const Codes &codes, int first_row, int num_rows,
+                                              int width, int column, int end, int thread)
+    {
+        const int half = codes.q[1] ? rows / 2 : rows;
+#pragma unroll
+        for (int i = 0; i < pieces; i++) {
+            const int piece = thread + i * threads, local = piece / 4, part = piece % 4;
+            const bool second = local >= half;
+            const int row = first_row + local - (second ? half : 0), at = column + 16 * part;
+            const bool there = local < rows && row < num_rows && at < end;
+            const long long place = static_cast<long long>(row) * width + at;
+            q[i] = make_uint4(0, 0, 0, 0);
+            d[i] = 0.0f;
+            sums[i] = int2{0, 0};
+            if (!there)
+                continue;
+            q[i] = load(reinterpret_cast<const uint4 *>((second ? codes.q[1] : codes.q[0]) + place));
+            if (part % 2)
+                continue;
+            d[i] = load((second ? codes.d[1] : codes.d[0]) + place / 32);
+            sums[i] = load(reinterpret_cast<const int2 *>((second ? codes.sums[1] : codes.sums[0]) +
+                                                          place / 16));
+        }
+    }
+    __device__ __forceinline__ void put(const Chunk<rows> &chunk, int thread) const
+    {
+#pragma unroll
+        for (int i = 0; i < pieces; i++) {
+            const int piece = thread + i * threads, local = piece / 4, part = piece % 4;
+            if (local >= rows)
+                continue;
+            store(reinterpret_cast<uint4 *>(chunk.q(local) + 16 * part), q[i]);
+            if (part % 2)
+                continue;
+            store(chunk.d(part / 2, local), d[i]);
+            store(chunk.sums(part / 2, local), sums[i]);
+        }
+    }
+};
+
+/* Scales and minima of a chunk's sub-blocks for the rows of a tile, [sub-block][row]: of at most
+ * four sub-blocks. */
+#define SCALE_BYTES (2 * 4 * TILE_ROWS * 4)
+template <class Type> struct Scales {
+    static constexpr int subs = CHUNK / Type::sub;
+    float *base;
+    __device__ __forceinline__ float scale(int sub, int row) const
+    {
+        return load(base + sub * TILE_ROWS + row);
+    }
+    __device__ __forceinline__ float minimum(int sub, int row) const
+    {
+        return load(base + (subs + sub) * TILE_ROWS + row);
+    }
+    /* Lane (half, row) decodes half of the sub-blocks of a row, of blocks that are there. */
+    __device__ __forceinline__ void put(const char *unit, int chunk, int groups, int lane) const
+    {
+        const int row = lane % 16, half = lane / 16;
+        if (half >= groups)
+            return;
+        constexpr int per_group = 32 / Type::sub;
+#pragma unroll
+        for (int i = 0; i < per_group; i++) {
+            const int sub = half * per_group + i;
+            const char *b = unit;
+            int at = chunk * subs + sub;
+            if (Type::block == 32) {
+                b += half * TILE_ROWS * Type::bytes;
+                at = i;
+            }
+            store(base + sub * TILE_ROWS + row, product_scale<Type>(b, row, at));
+            if (Type::has_minimum)
+                store(base + (subs + sub) * TILE_ROWS + row, Type::minimum(b, row, at));
+        }
+    }
+};
+
+/* Word j of a chunk's group (0 or 1) of 32 columns. */
+template <class Type>
+__device__ __forceinline__ int chunk_word(const char *unit, int chunk, int group, int row, int j)
+{
+    if (Type::block == 32)
+        return Type::word(unit + group * TILE_ROWS * Type::bytes, row, 0, j);
+    return Type::word(unit, row, 2 * chunk + group, j);
+}
+
+/* What is added to the products, and where they go. */
+struct End {
+    const float *add;         /* [T, N], or null */
+    unsigned long long *keys; /* [T, tiles] of head, or null */
+    float softcap;
+    int num_rows; /* T */
+};
+
+/* The end of row t and weight row tile * 16 + n, by sixteen lanes with n = lane % 16. All lanes of
+ * the warp take part. */
+__device__ __forceinline__ void finish(float value, const Pair &pair, const End &end, int t,
+                                       int tile, int n)
+{
+    const int row = tile * TILE_ROWS + n;
+    const bool there = t < end.num_rows && row < pair.num_rows;
+    const long long place = static_cast<long long>(t) * pair.num_rows + row;
+    if (there && pair.bias)
+        value = __fadd_rn(value, load(pair.bias + row));
+    if (there && end.add)
+        value = __fadd_rn(value, load(end.add + place));
+    if (end.softcap > 0.0f)
+        value = __fmul_rn(end.softcap, tanh_of(__fdiv_rn(value, end.softcap)));
+    if (there && pair.out)
+        store(pair.out + place, value);
+    if (!end.keys)
+        return;
+    unsigned long long key = there ? key_of(value, row) : 0;
+    for (int flip = 8; flip > 0; flip /= 2) {
+        const unsigned long long other = __shfl_xor_sync(ALL_LANES, key, flip);
+        key = key > other ? key : other;
+    }
+    const int tiles = (pair.num_rows + TILE_ROWS - 1) / TILE_ROWS;
+    if (n == 0 && there)
+        store(end.keys + static_cast<long long>(t) * tiles + tile, key);
+}
+
+/* Blocks of a unit that are left. */
+template <class Type> __device__ __forceinline__ int unit_count(int first, int end)
+{
+    const int left = end - first;
+    return left < Type::unit_blocks ? left : Type::unit_blocks;
+}
+
+/* Add the segments of all warps, [segment][row][16], and end `rows` rows from first_row on; the
+ * second half of them, if there is one, is added to the first. */
+template <int rows>
+__device__ __forceinline__ void end_tile(const float *partial, bool second, int first_row,
+                                         const Pair &pair, const End &end, int tile)
+{
+    const int num_rows = second ? rows / 2 : rows;
+    for (int i = static_cast<int>(threadIdx.x); i < (num_rows * TILE_ROWS + 31) / 32 * 32;
+         i += THREADS) {
+        float sums[2] = {};
+        for (int part = 0; part < (second ? 2 : 1); part++)
+            for (int segment = 0; segment < NUM_SEGMENTS; segment++)
+                sums[part] = __fadd_rn(sums[part], load(partial + segment * rows * TILE_ROWS +
+                                                        part * num_rows * TILE_ROWS + i));
+        const float value = second ? __fadd_rn(sums[0], sums[1]) : sums[0];
+        const int row = i / TILE_ROWS, t = row < num_rows ? first_row + row : end.num_rows;
+        finish(value, pair, end, t, tile, i % TILE_ROWS);
+    }
+}

@@ -1,0 +1,133 @@
+"""What float ops compute with exact arithmetic, as far as float64 has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from specrt.acts import Acts
+from specrt.ops import PAGE, Activation, Rope
+from specrt.reference import ReferenceOps
+from specrt.reference.kv import decode
+
+Array = Any
+
+
+class OracleOps(ReferenceOps):
+    """The reference with float64 in place of float32 in buffers, and in the ops that stand here.
+
+    What an op rounds by definition, eps and scale, is rounded. A row of an attention is of one
+    sequence, whose pages are in order.
+    """
+
+    device = "oracle"
+
+    def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """A zeroed array; float64 where float32 is asked for."""
+        return np.zeros(shape, np.float64 if np.dtype(dtype) == np.float32 else dtype)
+
+    def rms_norm(
+        self,
+        x: Array,
+        weight: Array | None,
+        eps: float,
+        *,
+        out: Array | None,
+        add: Array | None = None,
+        acts: Acts | None = None,
+    ) -> None:
+        """See ``specrt.reference.rms_norm``; acts, which are quantised, have no oracle."""
+        assert out is not None and acts is None
+        self._do(_rms_norm, x, weight, eps, out, add)
+
+    def glu(
+        self,
+        gate: Array,
+        up: Array,
+        *,
+        activation: Activation,
+        out: Array | None,
+        acts: Acts | None = None,
+    ) -> None:
+        """See ``specrt.reference.glu``; acts, which are quantised, have no oracle."""
+        assert out is not None and acts is None
+        self._do(_glu, gate, up, activation, out)
+
+    def attention(
+        self, q: Array, cache: Any, step: Any, *, scale: float, window: int, out: Array
+    ) -> None:
+        """See ``specrt.reference.attention``."""
+        self._do(_attention, q, cache, step, scale, window, out)
+
+    def rope_kv(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        cache: Any,
+        step: Any,
+        *,
+        rope: Rope,
+        q_norm: Array | None = None,
+        k_norm: Array | None = None,
+        eps: float = 0.0,
+    ) -> None:
+        """See ``specrt.reference.rope_kv``; for pairs "neox" and float32 caches."""
+        self._do(_rope_kv, q, k, v, cache, step, rope.table, (q_norm, k_norm), eps)
+
+
+def _rms_norm(x: Array, weight: Array | None, eps: float, out: Array, add: Array | None) -> None:
+    mean = np.square(x).mean(axis=-1, keepdims=True)
+    out[:] = x / np.sqrt(mean + float(np.float32(eps)))
+    if weight is not None:
+        out *= weight
+    if add is not None:
+        out += add
+
+
+def _glu(gate: Array, up: Array, activation: Activation, out: Array) -> None:
+    if activation == "silu":
+        out[:] = gate / (1 + np.exp(-gate)) * up
+        return
+    inner = np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)
+    out[:] = gate / 2 * (1 + np.tanh(inner)) * up
+
+
+def _attention(q: Array, cache: Any, step: Any, scale: float, window: int, out: Array) -> None:
+    shape = (-1, cache.num_heads, cache.head_dim)
+    keys, values = (
+        decode(stored, cache.kv_type).reshape(shape).astype(np.float64)
+        for stored in (cache.k, cache.v)
+    )
+    for row, position in enumerate(step.positions[: len(q)]):
+        seen = slice(max(0, position - window + 1) if window else 0, position + 1)
+        k, v = (x[seen].transpose(1, 0, 2) for x in (keys, values))
+        scores = q[row].reshape(cache.num_heads, -1, cache.head_dim) @ k.transpose(0, 2, 1)
+        scores *= float(np.float32(scale))
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        out[row] = (weights / weights.sum(axis=-1, keepdims=True) @ v).reshape(-1)
+
+
+def _rope_kv(
+    q: Array,
+    k: Array,
+    v: Array,
+    cache: Any,
+    step: Any,
+    table: Array,
+    norms: tuple[Array | None, Array | None],
+    eps: float,
+) -> None:
+    positions = step.positions[: len(q)]
+    for x, norm in zip((q, k), norms, strict=True):
+        heads = x.reshape(len(x), -1, cache.head_dim)
+        if norm is not None:
+            _rms_norm(heads.copy(), norm, eps, heads, None)
+        half = table.shape[1]
+        a, b = heads[..., :half].copy(), heads[..., half : 2 * half].copy()
+        cos, sin = table[positions].transpose(2, 0, 1)[:, :, None]
+        heads[..., :half] = a * cos - b * sin
+        heads[..., half : 2 * half] = a * sin + b * cos
+    for x, stored in ((k, cache.k), (v, cache.v)):
+        stored[positions // PAGE, positions % PAGE] = x.reshape(len(x), -1, cache.head_dim)

@@ -1,0 +1,98 @@
+"""What ``verify-kernels`` runs, as data: every op, type and form at small sizes.
+
+Sizes are no multiples of a kernel's tile, K is an odd number of blocks, heads and KV heads differ.
+Widths come in fours (16 bytes at a time) and odd.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from specrt.bench.cases import (
+    TYPES,
+    AcceptCase,
+    AttentionCase,
+    EmbedCase,
+    GluCase,
+    LinearCase,
+    NormCase,
+    QuantizeCase,
+    RopeCase,
+    RowsCase,
+)
+from specrt.ops import KVType
+
+ROWS: Final = (1, 3, 17)
+WIDTHS: Final = (1300, 333)
+OUTPUTS: Final = 37
+KV_TYPES: Final[tuple[KVType, ...]] = ("f32", "f16", "q8_0")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Cases of one op.
+
+    Args:
+        exact: the results are the reference's bits; else they are as near to the oracle's as
+            float32 code is.
+    """
+
+    op: str
+    cases: tuple[Any, ...]
+    exact: bool = True
+
+
+def _width(kind: str) -> int:
+    """An odd number of blocks of at most 256; float types need no whole one."""
+    return 300 if kind in ("F16", "BF16", "F32") else 3 * 256
+
+
+CHECKS: Final = (
+    Check("accept", (AcceptCase(1, 4), AcceptCase(3, 17))),
+    Check(
+        "attention",
+        tuple(
+            AttentionCase(kv_type, *heads, 203, rows, window)
+            for kv_type in KV_TYPES
+            for heads in ((9, 3, 64), (4, 1, 256))
+            for rows, window in ((1, 0), (9, 0), (17, 75))
+        ),
+        exact=False,
+    ),
+    Check("copy", tuple(RowsCase(width, 9) for width in WIDTHS)),
+    Check("embed", tuple(EmbedCase(kind, OUTPUTS, _width(kind), 5) for kind in TYPES)),
+    Check(
+        "glu",
+        tuple(GluCase(kind, width, 7) for kind in ("silu", "gelu_tanh") for width in WIDTHS),
+        exact=False,
+    ),
+    Check(
+        "head", tuple(LinearCase(kind, 149, _width(kind), 3) for kind in ("Q8_0", "Q6_K", "F16"))
+    ),
+    Check(
+        "linear",
+        tuple(LinearCase(kind, OUTPUTS, _width(kind), rows) for kind in TYPES for rows in ROWS)
+        + tuple(
+            LinearCase(kind, OUTPUTS, _width(kind), rows, "int8x2")
+            for kind in ("Q4_K", "Q8_0")
+            for rows in ROWS
+        ),
+    ),
+    Check(
+        "quantize",
+        tuple(QuantizeCase(width, 7, role) for width in (1312, 96) for role in ("int8", "int8x2")),
+    ),
+    Check(
+        "rms_norm",
+        tuple(NormCase(width, 7, add) for width in WIDTHS for add in (False, True)),
+        exact=False,
+    ),
+    Check("rope_kv", tuple(RopeCase(kv_type, 9, 3, 64, 203, 9) for kv_type in KV_TYPES)),
+    Check(
+        "rope_kv",
+        tuple(RopeCase("f32", *heads, 203, 9, True) for heads in ((9, 3, 64), (5, 1, 80))),
+        exact=False,
+    ),
+    Check("select", tuple(RowsCase(width, 9) for width in WIDTHS)),
+)

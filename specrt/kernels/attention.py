@@ -1,0 +1,131 @@
+"""Launcher of ``cuda/attention.cu``: see ``specrt.reference.attention``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..array_checks import check, check_attention
+from ..errors import MismatchError, UnsupportedError
+from ..ops import PAGE
+from ..state.step import StepInputs
+from ._module import Device
+from .checks import aligned, step_arguments
+from .kv import KernelKVLayer
+
+Array = Any
+
+WARPS = 4
+SLOT_BYTES = 3 * PAGE * (128 + 16) + 3 * 4 * 2 * PAGE
+MAX_SHARED = 48 << 10
+SPLIT_ROWS = 16
+"""Prefill has rows enough to fill a device, and the results of its single chunks fit nowhere."""
+SPLIT_BLOCKS = 1024
+"""Few rows are cut along the keys into about so many blocks."""
+SPLIT_FLOATS = 16 << 20
+"""At most so many are kept of single chunks."""
+
+
+def attention(
+    device: Device,
+    q: Array,
+    cache: KernelKVLayer,
+    step: StepInputs,
+    *,
+    scale: float,
+    window: int,
+    out: Array,
+    scratch: Array | None = None,
+) -> None:
+    """Launch ``attention``: q and out [T, H * Dh] f32.
+
+    Args:
+        scratch: at least ``scratch_floats`` f32 that nobody uses meanwhile: few rows then read the
+            keys in parallel. The results are the same bits without.
+    """
+    check_attention(q, cache, step, window, out)
+    if not aligned(16, q, out, scratch):
+        raise MismatchError("attention: arrays start at no multiple of 16 bytes; use ops.buffer")
+    if not len(q):
+        return
+    dims, num_rows = cache.head_dim, len(q)
+    num_heads, tile = q.shape[1] // dims, _tile(cache)
+    per_head = num_heads // cache.num_heads
+    max_chunks = _max_chunks(step, window)
+    num_runs = min(len(step.row_offsets) - 1, -(-tile // per_head), num_rows)
+    grid = (-(-num_rows * per_head // tile), cache.num_heads, num_runs)
+    partials, num_groups = None, 1
+    size = _partial_floats(num_rows, num_heads, dims, max_chunks)
+    if scratch is not None and size:
+        check("attention: scratch", scratch, np.float32, (max(size, scratch.size),))
+        num_groups = max(1, min(SPLIT_BLOCKS // math.prod(grid), max_chunks))
+        partials = scratch if num_groups > 1 else None
+    sizes = (num_rows, num_heads, cache.num_heads, dims, _row_bytes(cache), window)
+    args = (
+        *(q, out, partials, cache.k, cache.v, cache.k_scale, cache.v_scale),
+        *map(np.int32, sizes),
+        np.float32(scale),
+        *map(np.int32, (tile, num_groups, num_runs, max_chunks)),
+        *step_arguments(step, cache),
+    )
+    shared_bytes = SLOT_BYTES + tile * _query_bytes(cache)
+    grid = (*grid[:2], num_groups * num_runs)
+    entry = f"attention_{cache.kv_type}"
+    device.launch("attention", entry, grid, 32 * WARPS, args, shared_bytes)
+    if partials is not None:
+        _merge(device, partials, out, step, (num_rows, num_heads, dims, window, max_chunks))
+
+
+def _merge(
+    device: Device, partials: Array, out: Array, step: StepInputs, sizes: tuple[int, ...]
+) -> None:
+    num_rows, num_heads, dims, *_ = sizes
+    entry = f"attention_merge_{'x4' if dims % 4 == 0 else 'x1'}"
+    grid = (-(-num_rows * num_heads // WARPS), -(-dims // 128))
+    args = (partials, out, step.positions, *map(np.int32, sizes))
+    device.launch("attention", entry, grid, 32 * WARPS, args)
+
+
+def scratch_floats(num_rows: int, width: int, cache: KernelKVLayer, step: StepInputs) -> int:
+    """The f32 that ``attention`` of so many rows can use as scratch, 0 if it takes none.
+
+    Args:
+        width: of q, H * Dh.
+    """
+    dims = cache.head_dim
+    return _partial_floats(num_rows, width // dims, dims, step.page_table.shape[1])
+
+
+def most_floats(width: int, cache: KernelKVLayer, step: StepInputs) -> int:
+    """The most that ``scratch_floats`` gives for any number of rows."""
+    return max(scratch_floats(n, width, cache, step) for n in range(1, SPLIT_ROWS + 1))
+
+
+def _partial_floats(num_rows: int, num_heads: int, dims: int, max_chunks: int) -> int:
+    floats = num_rows * num_heads * max_chunks * (dims + 2)
+    return floats if num_rows <= SPLIT_ROWS and floats <= SPLIT_FLOATS else 0
+
+
+def _max_chunks(step: StepInputs, window: int) -> int:
+    """Chunks of which a row may see something."""
+    pages = int(step.page_table.shape[1])
+    return min(pages, (window - 2) // PAGE + 2) if window else pages
+
+
+def _row_bytes(cache: KernelKVLayer) -> int:
+    return int(cache.k.shape[-1]) * int(cache.k.itemsize)
+
+
+def _query_bytes(cache: KernelKVLayer) -> int:
+    """Of shared memory: its dims, padded as the keys' are, weights, and sums."""
+    return 4 * (int(cache.k.shape[-1]) + PAGE + cache.head_dim)
+
+
+def _tile(cache: KernelKVLayer) -> int:
+    """Queries of a block: four or fewer a warp."""
+    for per_warp in (4, 2, 1):
+        if SLOT_BYTES + WARPS * per_warp * _query_bytes(cache) <= MAX_SHARED:
+            return WARPS * per_warp
+    raise UnsupportedError(f"attention: {cache.head_dim} dims a head; expected at most 512")

@@ -1,0 +1,53 @@
+"""Launchers of ``cuda/head.cu``: see ``specrt.reference.head``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..acts import Acts
+from ..array_checks import check, check_top_k
+from ._module import Device
+from .checks import aligned
+from .linear import launch_linear
+from .weights import KernelWeight
+
+Array = Any
+
+THREADS = 256
+TOP_K_BYTES = 8 * 64 + 16 + 4 * (256 + 1)
+
+
+def head(
+    device: Device,
+    weight: KernelWeight,
+    acts: Acts,
+    *,
+    ids: Array,
+    logits: Array | None,
+    softcap: float,
+) -> None:
+    """Launch ``head``: ids [T] int32, logits [T, V] f32 or None."""
+    num_rows = len(ids)
+    check("head: ids", ids, np.int32, (num_rows,))
+    acts.check_readable(weight, num_rows)
+    if logits is not None:
+        check("head: logits", logits, np.float32, (num_rows, weight.shape[0]))
+    if not num_rows:
+        return
+    keys = weight.keys(num_rows)
+    launch_linear(device, [(weight, logits)], acts, num_rows, keys=keys, softcap=softcap)
+    args = (keys, np.int32(weight.num_tiles), ids)
+    device.launch("head", "head_ids", (num_rows,), THREADS, args, 8 * (THREADS // 32))
+
+
+def top_k(device: Device, logits: Array, *, ids: Array, values: Array) -> None:
+    """Launch ``top_k``: logits [T, V] f32, ids [T, k] int32, values [T, k] f32."""
+    check_top_k(logits, ids, values)
+    num_rows, width = logits.shape
+    if not num_rows:
+        return
+    form = "x4" if width % 4 == 0 and aligned(16, logits) else "x1"
+    args = (logits, np.int32(width), np.int32(ids.shape[1]), ids, values)
+    device.launch("head", f"head_top_k_{form}", (num_rows,), THREADS, args, TOP_K_BYTES)

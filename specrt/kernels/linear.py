@@ -1,0 +1,153 @@
+"""Launcher of ``cuda/linear.cu``: see ``specrt.reference.linear``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..acts import Acts
+from ..array_checks import check
+from ..errors import MismatchError
+from ..reference.quant_blocks import QUANT_TYPES
+from ._module import Device
+from .checks import aligned
+from .weights import TILE_ROWS, KernelWeight, block_bytes_of, defines_of
+
+Array = Any
+
+MAX_PAIRS = 8
+NUM_WARPS = 8
+THREADS = 32 * NUM_WARPS
+WARP_BYTES = 6144
+MAX_STAGES = 4
+SCALE_BYTES = 512
+CODE_ROW_BYTES = 104
+F32_ROW_BYTES = 144
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """An entry of linear.cu: how many rows of tiles and of input rows a block takes."""
+
+    entry: str
+    rows: int
+    tiles: int = 1
+
+
+DOT = Form("linear_dot", 2)
+MMA = (Form("linear_mma_8", 8), Form("linear_mma_16", 16))
+TILED = Form("linear_tiled", 64, 4)
+F32 = (Form("linear_f32_8", 8), Form("linear_f32_16", 16))
+
+
+def choose_form(input_form: str, num_rows: int) -> Form:
+    """Which entry serves T rows; the result is the same.
+
+    A matrix unit wastes most of its columns on one or two rows. Forms that split K read their
+    weights once for each group of rows; with many groups the tiled form reads less.
+    """
+    if input_form == "f32":
+        return F32[num_rows > 8]
+    local = 2 * num_rows if input_form == "int8x2" else num_rows
+    if local <= DOT.rows:
+        return DOT
+    return TILED if local > 64 else MMA[local > 8]
+
+
+def linear(
+    device: Device,
+    pairs: Sequence[tuple[KernelWeight, Array]],
+    acts: Acts,
+    *,
+    add: Array | None = None,
+) -> None:
+    """Launch ``linear`` for up to eight pairs of a weight [N, K] and its out [T, N] f32.
+
+    Pairs whose weights have one type and form are one launch.
+    """
+    if not 0 < len(pairs) <= MAX_PAIRS:
+        raise MismatchError(f"linear: {len(pairs)} pairs; expected 1 to {MAX_PAIRS}")
+    num_rows = len(pairs[0][1])
+    for weight, out in pairs:
+        check("linear: out", out, np.float32, (num_rows, weight.shape[0]))
+        acts.check_readable(weight, num_rows)
+    if add is not None:
+        if len(pairs) != 1:
+            raise MismatchError(f"linear: add goes to one out; there are {len(pairs)} pairs")
+        check("linear: add", add, np.float32, pairs[0][1].shape)
+    kinds = dict.fromkeys((weight.type_name, weight.form) for weight, _ in pairs)
+    for kind in kinds if num_rows else ():
+        same = [pair for pair in pairs if (pair[0].type_name, pair[0].form) == kind]
+        launch_linear(device, same, acts, num_rows, add=add)
+
+
+def launch_linear(
+    device: Device,
+    pairs: Sequence[tuple[KernelWeight, Array | None]],
+    acts: Acts,
+    num_rows: int,
+    *,
+    add: Array | None = None,
+    keys: Array | None = None,
+    softcap: float = 0.0,
+    form: Form | None = None,
+) -> None:
+    """Launch one entry for checked pairs of one type and form; form is chosen if it is None."""
+    weight = pairs[0][0]
+    form = form or choose_form(weight.form, num_rows)
+    tile_rows = TILE_ROWS * form.tiles
+    num_tiles = sum(-(-weight.shape[0] // tile_rows) for weight, _ in pairs)
+    rows = form.rows // 2 if weight.form == "int8x2" else form.rows
+    args: list[Any] = []
+    for place in range(MAX_PAIRS):
+        pair = pairs[place] if place < len(pairs) else None
+        args += [None, None, None, np.int32(0)] if pair is None else _pair_args(*pair)
+    args += _acts_args(weight.form, acts)
+    args += [add, keys, np.float32(softcap), np.int32(num_rows), np.int32(acts.width)]
+    device.launch(
+        "linear",
+        form.entry,
+        (num_tiles, -(-num_rows // rows)),
+        THREADS,
+        args,
+        _shared_bytes(form, weight),
+        defines_of(weight),
+    )
+
+
+def _pair_args(weight: KernelWeight, out: Array | None) -> list[Any]:
+    return [weight.tiles, weight.bias, out, np.int32(weight.shape[0])]
+
+
+def _acts_args(form: str, acts: Acts) -> list[Any]:
+    if form == "f32":
+        wide = acts.width % 4 == 0 and aligned(16, acts.x)
+        return [acts.x, np.int32(wide)]
+    args = []
+    for rows in (acts.first, acts.second if form == "int8x2" else None):
+        args += [None] * 3 if rows is None else [rows.q, rows.d, rows.sums]
+    if not (aligned(16, args[0], args[3]) and aligned(8, args[2], args[5])):
+        raise MismatchError(
+            "linear: codes start at no multiple of 16 bytes, or sums of 8; use ops.acts(...)"
+        )
+    return args
+
+
+def _shared_bytes(form: Form, weight: KernelWeight) -> int:
+    """What the entry lays out, as tile.cuh names it."""
+    block = TILE_ROWS * block_bytes_of(weight.type_name)
+    if form in F32:
+        return _split_bytes(block, F32_ROW_BYTES * form.rows)
+    unit = block if QUANT_TYPES[weight.type_name].block > 32 else 2 * block
+    if form is TILED:
+        rings = TILED.tiles * (2 * unit + SCALE_BYTES)
+        return max(rings + CODE_ROW_BYTES * form.rows, 4 * form.rows * form.tiles * TILE_ROWS)
+    return _split_bytes(unit, CODE_ROW_BYTES * form.rows + SCALE_BYTES)
+
+
+def _split_bytes(unit: int, rest: int) -> int:
+    num_stages = min(MAX_STAGES, (WARP_BYTES - rest) // unit)
+    return NUM_WARPS * (num_stages * unit + rest)

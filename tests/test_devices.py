@@ -1,0 +1,62 @@
+"""Devices by name: what "auto" picks, what it says, and what cannot be had."""
+
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
+
+import pytest
+from fake_cupy import FakeCupy
+
+from specrt import devices
+from specrt.devices import best_device, make_ops
+from specrt.errors import OptionError, UnsupportedError
+
+
+@pytest.fixture
+def with_cupy(monkeypatch):
+    """Put a CuPy in place."""
+
+    def put(cupy):
+        monkeypatch.setitem(sys.modules, "cupy", cupy)
+        spec = None if cupy is None else ModuleSpec("cupy", None)
+        monkeypatch.setattr(devices, "find_spec", lambda name: spec)
+        devices._say_once.cache_clear()
+
+    return put
+
+
+def test_without_cupy_auto_is_the_cpu_in_silence(with_cupy, capsys):
+    with_cupy(None)
+    assert best_device() == make_ops("auto").device == "cpu"
+    assert capsys.readouterr().err == ""
+
+
+def test_with_cupy_and_no_gpu_auto_is_the_cpu_and_says_so_once(with_cupy, capsys):
+    with_cupy(FakeCupy(devices=RuntimeError("cudaErrorInsufficientDriver")))
+    assert make_ops("auto").device == make_ops("auto").device == "cpu"
+    told = capsys.readouterr().err
+    assert told.startswith("computing on the CPU: no NVIDIA driver") and told.count("\n") == 1
+    with pytest.raises(UnsupportedError, match="no NVIDIA driver"):
+        make_ops("cuda")
+
+
+def test_with_a_gpu_auto_is_cuda(with_cupy, capsys):
+    with_cupy(FakeCupy())
+    assert make_ops("auto").device == make_ops("cuda").device == "cuda"
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["cpu", "emulator", "reference"])
+def test_a_name_is_taken_at_its_word(with_cupy, name):
+    with_cupy(FakeCupy())
+    assert make_ops(name).device == name
+
+
+def test_no_such_device():
+    with pytest.raises(OptionError, match="'gpu': expected one of auto, cpu, cuda, emulator"):
+        make_ops("gpu")
+
+
+def test_importing_the_api_imports_no_cupy():
+    code = "import specrt.llm, sys; assert not {'cupy', 'numba'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
