@@ -1,7 +1,7 @@
 /* rope_kv: head norms and rotation of q and k in place, storing of k and v;
  * specrt/reference/rope_kv.py says what it computes.
  *
- * q is [T, num_heads * dims], k and v are [T, kv_heads * dims] floats, norms are [dims] or null,
+ * KV_TYPE is the type of the cache: F32, F16 or Q8_0. q is [T, num_heads * dims], k and v are [T, kv_heads * dims] floats, norms are [dims] or null,
  * table is [positions, num_pairs, 2]. A warp is one head of one row: the heads of q, then those of
  * k, then those of v. Grid: ceil((num_heads + 2 * kv_heads) / WARPS) in x, T in y. A lane has the
  * dims 4 lane .. 4 lane + 3, those 128 on, ... The sum of squares: each by fma, per lane ascending,
@@ -42,7 +42,7 @@ struct F16 {
     }
 };
 
-struct Q8 {
+struct Q8_0 {
     static __device__ __forceinline__ int magnitude(float x)
     {
         return __float_as_int(x) & 0x7fffffff;
@@ -210,37 +210,13 @@ rope_kv(float *q, float *k, float *v, int num_heads, int kv_heads, int dims, con
         Step{positions, row_seqs, pages, table_width, ring_pages}
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-rope_kv_f32_x4(PARAMETERS)
+rope_kv_x4(PARAMETERS)
 {
-    rope_kv<F32, true>(ARGUMENTS);
+    rope_kv<KV_TYPE, true>(ARGUMENTS);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-rope_kv_f32_x1(PARAMETERS)
+rope_kv_x1(PARAMETERS)
 {
-    rope_kv<F32, false>(ARGUMENTS);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-rope_kv_f16_x4(PARAMETERS)
-{
-    rope_kv<F16, true>(ARGUMENTS);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-rope_kv_f16_x1(PARAMETERS)
-{
-    rope_kv<F16, false>(ARGUMENTS);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-rope_kv_q8_0_x4(PARAMETERS)
-{
-    rope_kv<Q8, true>(ARGUMENTS);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-rope_kv_q8_0_x1(PARAMETERS)
-{
-    rope_kv<Q8, false>(ARGUMENTS);
+    rope_kv<KV_TYPE, false>(ARGUMENTS);
 }

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from specrt.kernels._module import kernel_folder
 from specrt.kernels.emulator import Emulator
 
 RUNS = platform.machine() in ("x86_64", "AMD64") and sys.platform == "linux"
@@ -36,3 +37,13 @@ def placed(x, offset=0):
     copy = memory[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
     copy[:] = x
     return copy
+
+
+def broken(tmp_path, file, right, wrong):
+    """The kernels with one text in place of another."""
+    folder = tmp_path / "cuda"
+    shutil.copytree(kernel_folder(), folder)
+    text = (folder / file).read_text()
+    assert right in text
+    (folder / file).write_text(text.replace(right, wrong))
+    return Emulator(1, folder)

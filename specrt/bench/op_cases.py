@@ -79,6 +79,7 @@ def random_tensor(kind: str, num_rows: int, width: int) -> Tensor:
     """A matrix of any type; of two with one seed, the smaller one is the larger one's beginning.
 
     Quantised blocks are random bytes with bit 6 cleared: then no float16 in them is infinite.
+    Scales of MXFP4 are 2^-64 to 1: no value is subnormal, which some devices take for zero.
     """
     type_ = type_by_name(kind)
     rng = np.random.default_rng(1)
@@ -88,6 +89,9 @@ def random_tensor(kind: str, num_rows: int, width: int) -> Tensor:
     raw = memory[start : start + math.prod(shape)].reshape(shape)
     if type_.is_quantized:
         raw.reshape(-1)[:] = np.frombuffer(rng.bytes(raw.size), np.uint8) & 0xBF
+        if kind == "MXFP4":
+            exponents = raw.reshape(num_rows, -1, type_.block_bytes)[..., 0]
+            exponents[:] = exponents % 64 + 64
     else:
         values = rng.standard_normal((num_rows, width), dtype=np.float32)
         stored = values.view(np.uint16)[:, 1::2] if kind == "BF16" else values.astype(type_.dtype)

@@ -13,19 +13,21 @@ from ..ops import PAGE
 from ..state.step import StepInputs
 from ._module import Device
 from .checks import aligned, step_arguments
-from .kv import KernelKVLayer
+from .kv import KernelKVLayer, kv_defines
 
 Array = Any
 
 WARPS = 4
 SLOT_BYTES = 3 * PAGE * (128 + 16) + 3 * 4 * 2 * PAGE
 MAX_SHARED = 48 << 10
+MOST_SPANS = 129
+"""A row sees 128 spans of chunks at most, or one more where the first is cut."""
 SPLIT_ROWS = 16
-"""Prefill has rows enough to fill a device, and the results of its single chunks fit nowhere."""
+"""Prefill has rows enough to fill a device, and the results of its single spans fit nowhere."""
 SPLIT_BLOCKS = 1024
 """Few rows are cut along the keys into about so many blocks."""
-SPLIT_FLOATS = 16 << 20
-"""At most so many are kept of single chunks."""
+SPLIT_FLOATS = 32 << 20
+"""At most so many are kept of single spans."""
 
 
 def attention(
@@ -50,42 +52,49 @@ def attention(
         raise MismatchError("attention: arrays start at no multiple of 16 bytes; use ops.buffer")
     if not len(q):
         return
-    dims, num_rows = cache.head_dim, len(q)
-    num_heads, tile = q.shape[1] // dims, _tile(cache)
-    per_head = num_heads // cache.num_heads
-    max_chunks = _max_chunks(step, window)
+    num_rows, num_heads = len(q), q.shape[1] // cache.head_dim
+    per_head, max_spans = num_heads // cache.num_heads, _max_spans(step, window)
+    tile = min(_most_queries(cache), -(-num_rows * per_head // WARPS) * WARPS)
     num_runs = min(len(step.row_offsets) - 1, -(-tile // per_head), num_rows)
     grid = (-(-num_rows * per_head // tile), cache.num_heads, num_runs)
-    partials, num_groups = None, 1
-    size = _partial_floats(num_rows, num_heads, dims, max_chunks)
+    size = _partial_floats(num_rows, num_heads, cache.head_dim, max_spans)
+    num_groups = 1
     if scratch is not None and size:
         check("attention: scratch", scratch, np.float32, (max(size, scratch.size),))
-        num_groups = max(1, min(SPLIT_BLOCKS // math.prod(grid), max_chunks))
-        partials = scratch if num_groups > 1 else None
-    sizes = (num_rows, num_heads, cache.num_heads, dims, _row_bytes(cache), window)
+        num_groups = max(1, min(SPLIT_BLOCKS // math.prod(grid), max_spans))
+    partials = scratch if num_groups > 1 else None
+    sizes = (num_rows, num_heads, cache.num_heads, cache.head_dim, _row_bytes(cache), window)
     args = (
         *(q, out, partials, cache.k, cache.v, cache.k_scale, cache.v_scale),
         *map(np.int32, sizes),
         np.float32(scale),
-        *map(np.int32, (tile, num_groups, num_runs, max_chunks)),
+        *map(np.int32, (tile, num_groups, num_runs, max_spans)),
         *step_arguments(step, cache),
     )
-    shared_bytes = SLOT_BYTES + tile * _query_bytes(cache)
     grid = (*grid[:2], num_groups * num_runs)
-    entry = f"attention_{cache.kv_type}"
-    device.launch("attention", entry, grid, 32 * WARPS, args, shared_bytes)
+    shared_bytes = SLOT_BYTES + tile * _query_bytes(cache)
+    types = kv_defines(cache)
+    device.launch("attention", "attention_pages", grid, 32 * WARPS, args, shared_bytes, types)
     if partials is not None:
-        _merge(device, partials, out, step, (num_rows, num_heads, dims, window, max_chunks))
+        _merge(device, partials, step, window, out=out, dims=cache.head_dim, types=types)
 
 
 def _merge(
-    device: Device, partials: Array, out: Array, step: StepInputs, sizes: tuple[int, ...]
+    device: Device,
+    partials: Array,
+    step: StepInputs,
+    window: int,
+    *,
+    out: Array,
+    dims: int,
+    types: tuple[str, ...],
 ) -> None:
-    num_rows, num_heads, dims, *_ = sizes
-    entry = f"attention_merge_{'x4' if dims % 4 == 0 else 'x1'}"
-    grid = (-(-num_rows * num_heads // WARPS), -(-dims // 128))
+    num_rows, num_heads = len(out), out.shape[1] // dims
+    sizes = (num_rows, num_heads, dims, window, _max_spans(step, window))
     args = (partials, out, step.positions, *map(np.int32, sizes))
-    device.launch("attention", entry, grid, 32 * WARPS, args)
+    grid = (-(-num_rows * num_heads // WARPS), -(-dims // 128))
+    entry = f"attention_merge_{'x4' if dims % 4 == 0 else 'x1'}"
+    device.launch("attention", entry, grid, 32 * WARPS, args, 0, types)
 
 
 def scratch_floats(num_rows: int, width: int, cache: KernelKVLayer, step: StepInputs) -> int:
@@ -95,7 +104,7 @@ def scratch_floats(num_rows: int, width: int, cache: KernelKVLayer, step: StepIn
         width: of q, H * Dh.
     """
     dims = cache.head_dim
-    return _partial_floats(num_rows, width // dims, dims, step.page_table.shape[1])
+    return _partial_floats(num_rows, width // dims, dims, _max_spans(step, 0))
 
 
 def most_floats(width: int, cache: KernelKVLayer, step: StepInputs) -> int:
@@ -103,15 +112,15 @@ def most_floats(width: int, cache: KernelKVLayer, step: StepInputs) -> int:
     return max(scratch_floats(n, width, cache, step) for n in range(1, SPLIT_ROWS + 1))
 
 
-def _partial_floats(num_rows: int, num_heads: int, dims: int, max_chunks: int) -> int:
-    floats = num_rows * num_heads * max_chunks * (dims + 2)
+def _partial_floats(num_rows: int, num_heads: int, dims: int, max_spans: int) -> int:
+    floats = num_rows * num_heads * max_spans * (dims + 2)
     return floats if num_rows <= SPLIT_ROWS and floats <= SPLIT_FLOATS else 0
 
 
-def _max_chunks(step: StepInputs, window: int) -> int:
-    """Chunks of which a row may see something."""
+def _max_spans(step: StepInputs, window: int) -> int:
+    """Spans of which a row may see something."""
     pages = int(step.page_table.shape[1])
-    return min(pages, (window - 2) // PAGE + 2) if window else pages
+    return min(pages, (window - 2) // PAGE + 2 if window else pages, MOST_SPANS)
 
 
 def _row_bytes(cache: KernelKVLayer) -> int:
@@ -123,8 +132,8 @@ def _query_bytes(cache: KernelKVLayer) -> int:
     return 4 * (int(cache.k.shape[-1]) + PAGE + cache.head_dim)
 
 
-def _tile(cache: KernelKVLayer) -> int:
-    """Queries of a block: four or fewer a warp."""
+def _most_queries(cache: KernelKVLayer) -> int:
+    """Of a block: four or fewer a warp."""
     for per_warp in (4, 2, 1):
         if SLOT_BYTES + WARPS * per_warp * _query_bytes(cache) <= MAX_SHARED:
             return WARPS * per_warp

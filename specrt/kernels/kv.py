@@ -54,6 +54,11 @@ class KernelKVLayer:
             self.k_scale, self.v_scale = (zeros(shape, np.float16) for _ in "kv")
 
 
+def kv_defines(cache: KernelKVLayer) -> tuple[str, ...]:
+    """With which ``rope_kv`` and ``attention`` are compiled for a layer: see ``Device.launch``."""
+    return (f"KV_TYPE {cache.kv_type.upper()}",)
+
+
 def kv_read(
     cache: KernelKVLayer,
     pages: Array,

@@ -12,7 +12,7 @@ from ..ops import Rope
 from ..state.step import StepInputs
 from ._module import Device
 from .checks import MAX_GRID_Y, aligned, step_arguments
-from .kv import KernelKVLayer
+from .kv import KernelKVLayer, kv_defines
 
 Array = Any
 
@@ -60,5 +60,5 @@ def rope_kv(
     )
     shared_floats = -(-2 * num_pairs // 4) * 4 + WARPS * -(-dims // 4) * 4
     grid = (-(-(num_heads + 2 * cache.num_heads) // WARPS), len(q))
-    entry = f"rope_kv_{cache.kv_type}_{'x4' if wide else 'x1'}"
-    device.launch("rope_kv", entry, grid, 32 * WARPS, args, 4 * shared_floats)
+    entry = f"rope_kv_{'x4' if wide else 'x1'}"
+    device.launch("rope_kv", entry, grid, 32 * WARPS, args, 4 * shared_floats, kv_defines(cache))

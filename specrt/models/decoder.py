@@ -12,7 +12,8 @@ import numpy as np
 
 from specrt.errors import ContextError, MismatchError
 from specrt.models.blocks import Forward, Trunk, Workspace
-from specrt.ops import PAGE, Acts, Array, KVType, Ops, Program
+from specrt.models.saved_kv import SavedKV
+from specrt.ops import Acts, Array, KVType, Ops, Program
 from specrt.options import MAX_DRAFT
 from specrt.state.kv import PageLayout
 from specrt.state.messages import (
@@ -29,6 +30,9 @@ from specrt.state.sequence import Cursor, Sequence
 MAX_ROWS = 512
 """The most rows of one forward, and the length of a prefill chunk."""
 
+MAX_PROGRAMS = 128
+"""Recorded at a time: some hundred kilobytes each for a large model."""
+
 NUMERICS = 1
 """Counts changes to the bits that an op set computes: older saved states are refused then."""
 
@@ -44,8 +48,7 @@ class _Recorded:
 class Decoder:
     """A causal language model; fulfils ``speculative.target.Target``.
 
-    Programs are recorded once per number of rows, taps and outputs, and replayed over the same
-    buffers.
+    Programs are recorded per number of rows, taps and outputs, and replayed over the same buffers.
 
     Args:
         trunk: the architecture.
@@ -87,6 +90,7 @@ class Decoder:
             )
             for window, kv_heads in zip(trunk.windows, dims.kv_heads, strict=True)
         ]
+        self._saved = SavedKV(ops, self.caches, trunk.windows, self.layout)
         self._trunk = trunk
         self._work = Workspace(ops, MAX_ROWS, dims.width, trunk.weights, trunk.output)
         self._step = ops.step_inputs(
@@ -216,49 +220,14 @@ class Decoder:
         return f"{self.ops.device} {self.kv_type} {NUMERICS}"
 
     def export_state(self, sequence: Sequence) -> dict[str, np.ndarray]:
-        """Keys and values of all layers as [pos, Hkv, Dh], ``k<layer>`` and ``v<layer>``.
-
-        Sliding layers give the positions that a next row can see.
-        """
-        arrays: dict[str, np.ndarray] = {}
-        for layer, window in enumerate(self._trunk.windows):
-            pages, positions = self._kept_positions(sequence, sequence.cursor.cache_len, window)
-            k, v = self.ops.kv_read(self.caches[layer], pages, positions)
-            arrays |= {f"k{layer}": k, f"v{layer}": v}
-        return arrays
+        """What the target has of a sequence: see ``SavedKV``."""
+        return self._saved.export(sequence)
 
     def import_state(
         self, sequence: Sequence, cache_len: int, arrays: dict[str, np.ndarray]
     ) -> None:
-        """Take what ``export_state`` gave, for a sequence of ``cache_len`` consumed tokens.
-
-        Raises:
-            MismatchError: an array is missing or has another shape.
-        """
-        lowest = 0
-        for layer, window in enumerate(self._trunk.windows):
-            pages, positions = self._kept_positions(sequence, cache_len, window)
-            k, v = (arrays.get(f"{name}{layer}") for name in "kv")
-            like, _ = self.ops.kv_read(self.caches[layer], pages, positions)
-            if any(a is None or (a.shape, a.dtype) != (like.shape, like.dtype) for a in (k, v)):
-                raise MismatchError(
-                    f"layer {layer} of the saved state: expected keys and values of shape "
-                    f"{like.shape} and type {like.dtype}; save the session again"
-                )
-            self.ops.kv_write(self.caches[layer], pages, positions, k, v)
-            lowest = max(lowest, int(positions[0]) if len(positions) else 0)
-        sequence.high_water, sequence.lowest_kept = cache_len, lowest
-        sequence.cursor = Cursor(num_tokens=cache_len, cache_len=cache_len)
-
-    def _kept_positions(
-        self, sequence: Sequence, cache_len: int, window: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The positions of a layer that a next row can see, behind the page of each."""
-        first = max(0, cache_len - window + 1) if window else 0
-        positions = np.arange(first, cache_len, dtype=np.int32)
-        layout, slot = self.layout, sequence.slot
-        table = layout.ring(slot) if window else layout.table(slot)
-        return table[positions // PAGE % len(table)], positions
+        """Take what ``export_state`` gave: see ``SavedKV``."""
+        self._saved.restore(sequence, cache_len, arrays)
 
     def _run(self, recorded: _Recorded, windows: list[Window]) -> list[int]:
         """Fill the step inputs, run, and return the windows' row offsets."""
@@ -289,10 +258,13 @@ class Decoder:
     def _recorded(
         self, num_rows: int, *, head: bool, logits: bool, taps: frozenset[Tap]
     ) -> _Recorded:
+        """The program for these, recorded or found; the one unused for longest makes room."""
         key = (num_rows, head, logits, taps)
-        if key not in self._programs:
-            self._programs[key] = self._record(*key)
-        return self._programs[key]
+        recorded = self._programs.pop(key, None) or self._record(*key)
+        self._programs[key] = recorded
+        if len(self._programs) > MAX_PROGRAMS:
+            del self._programs[next(iter(self._programs))]
+        return recorded
 
     def _record(self, num_rows: int, head: bool, logits: bool, taps: frozenset[Tap]) -> _Recorded:
         if missing := taps - self.taps:

@@ -4,13 +4,15 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from emulated import SEEDS, Recorder, needs_emulator, placed
+from accuracy import assert_accurate
+from emulated import SEEDS, Recorder, broken, needs_emulator, placed
 from kernel_kv import KernelKVOps
 from kv_data import fill, garbage_layer, make_step, pages_of
 from ops.rows import assert_same_bits, nans
 
 from specrt.errors import MismatchError, UnsupportedError
 from specrt.ops import Rope
+from specrt.reference.kv import decode
 
 HEADS, KV_HEADS, DIMS, CONTEXT = 3, 1, 32, 256
 
@@ -104,6 +106,67 @@ def test_groups_of_chunks_change_nothing(kv_type, monkeypatch):
     for blocks in (4, 6, 8, 12, 1024):  # two KV heads: groups of 2, 3, 4, 6 and 7
         monkeypatch.setattr(import_module("specrt.kernels.attention"), "SPLIT_BLOCKS", blocks)
         assert_same_bits(run(), whole)
+
+
+def long_case(ops, kv_type, length, window, positions, seqs):
+    """Rows of two sequences that are that long; the caches hold what the generator gives."""
+    num_pages = -(-length // 64)
+    cache = garbage_layer(ops, 2 * num_pages, 1, 32, kv_type)
+    step = make_step(ops, [*positions, 0], [*seqs, 1], num_pages)
+    rng = np.random.default_rng(4)
+    stored = [fill(ops, cache, step, seq, range(length), rng) for seq in (0, 1)]
+    q = placed(np.random.default_rng(5).standard_normal((len(seqs), 3 * 32), dtype=np.float32))
+
+    def run(rows=slice(None)):
+        step.positions[: len(q[rows])], step.row_seqs[: len(q[rows])] = positions[rows], seqs[rows]
+        out = placed(nans(*q[rows].shape))
+        ops.attention(placed(q[rows]), cache, step, scale=0.3, window=window, out=out)
+        return out
+
+    return run, q, stored
+
+
+@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0"])
+@pytest.mark.parametrize("window", [0, 300])
+def test_long_rows_are_merged_span_by_span(kv_type, window, tmp_path, monkeypatch):
+    """With two spans a row instead of 128, rows of one tile have spans of 1, 2, 4 and 8 chunks."""
+    device = broken(tmp_path, "attention.cuh", "#define SPANS 128", "#define SPANS 2")
+    ops = KernelKVOps(device=device, split=False)
+    positions, seqs = np.array([100, 128, 255, 256, 511, 512, 700, 90]), np.array([0] * 7 + [1])
+    run, q, stored = long_case(ops, kv_type, 701, window, positions, seqs)
+    whole = run()
+    ops.split = True
+    for blocks in (2, 3, 1024):
+        monkeypatch.setattr(import_module("specrt.kernels.attention"), "SPLIT_BLOCKS", blocks)
+        assert_same_bits(run(), whole)
+    for row in range(8):
+        assert_same_bits(run(slice(row, row + 1)), whole[[row]])
+    check_against_oracle(whole, q, stored, kv_type, window, positions, seqs)
+
+
+def test_a_row_that_sees_more_chunks_than_spans():
+    ops = KernelKVOps(split=False)
+    positions, seqs = np.array([8190, 8191, 8192, 8299]), np.array([0] * 4)
+    run, q, stored = long_case(ops, "f16", 8300, 0, positions, seqs)
+    whole = run()
+    ops.split = True
+    assert_same_bits(run(), whole)
+    check_against_oracle(whole, q, stored, "f16", 0, positions, seqs)
+
+
+def check_against_oracle(got, q, stored, kv_type, window, positions, seqs):
+    """Within the bounds of float64 attention and of the same in float32."""
+    results = []
+    for dtype in (np.float32, np.float64):
+        rows = []
+        for row, position, seq in zip(q, positions, seqs, strict=True):
+            first = max(0, position - window + 1) if window else 0
+            k, v = (decode(x, kv_type)[first : position + 1, 0].astype(dtype) for x in stored[seq])
+            s = row.reshape(3, 32).astype(dtype) @ k.T * dtype(np.float32(0.3))
+            p = np.exp(s - s.max(-1, keepdims=True))
+            rows.append((p @ v / p.sum(-1, keepdims=True)).reshape(-1))
+        results.append(np.array(rows))
+    assert_accurate(got, *results)
 
 
 class Replaying(Recorder):

@@ -105,7 +105,7 @@ def test_the_kernel_against_the_oracle(kv_type, heads, kv_heads, dims, window):
     )
     got, few = (kernel.run(q, positions, seqs, window, rows=r) for r in (slice(19), slice(4, 14)))
     entry, again, merge = kernel.ops.device.entries
-    assert entry == again == f"attention_{kv_type}" and merge.startswith("attention_merge")
+    assert entry == again == "attention_pages" and merge.startswith("attention_merge")
     baseline = reference.run(q, positions, seqs, window)
     assert_accurate(got, baseline, reference.oracle(q, positions, seqs, window))
     assert_same_bits(few, got[4:14])

@@ -27,7 +27,7 @@ FLAGS = (
     *("-fcf-protection=none", "-Werror=uninitialized"),
 )
 
-SANITIZE = ("-fsanitize=thread", "-g1")
+SANITIZE = ("-fsanitize=thread", "-g1", "-O1")
 
 ENTRY = re.compile(r'extern "C" __global__ void __launch_bounds__\(([^)]+)\)\s+(\w+)\(')
 

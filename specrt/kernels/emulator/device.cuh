@@ -201,11 +201,11 @@ inline void cp_async_16(void *to, const void *from, bool there, AT)
     if (there)
         emulator::check_access(from, 16, 16, false, HERE);
     memset(to, emulator::POISON, 16); /* nothing is there before the wait */
-    emulator::machine.current->at = HERE;
-    emulator::machine.current->groups.back().push_back(
-        {static_cast<char *>(to), there ? static_cast<const char *>(from) : nullptr, 16});
+    emulator::queue_copy({static_cast<char *>(to),
+                          there ? static_cast<const char *>(from) : nullptr, 16},
+                         HERE);
 }
-inline void cp_async_commit() { emulator::machine.current->groups.emplace_back(); }
+inline void cp_async_commit() { emulator::close_group(); }
 template <int num_pending> void cp_async_wait(AT) { emulator::wait_copies(num_pending, HERE); }
 
 /* Every lane lays its fragments open, takes from the others' what its own sums need, and waits

@@ -74,13 +74,12 @@ inline void new_block_memory(size_t shared_bytes)
     }
 }
 
-/* The threads of the block at their beginning, in an order of their own. */
+/* The threads of the block at their beginning, in an order of the seed. */
 inline std::vector<Fibre *> start_threads()
 {
     std::vector<Fibre *> order;
     for (Fibre &fibre : machine.fibres) {
         fibre.stack_pointer = first_frame(machine.stacks[fibre.id], thread_main);
-        fibre.watched = watch_thread();
         fibre.state = State::runnable;
         fibre.accesses = fibre.meetings = 0;
         fibre.groups.resize(1);
@@ -95,6 +94,9 @@ inline std::vector<Fibre *> start_threads()
         warp.ended = ~warp.all;
         warp.meetings.clear();
     }
+    permute(order);
+    for (Fibre *fibre : order) /* the sanitiser uses names again: the same thread seldom has one */
+        fibre->watched = watch_thread();
     machine.live = order.size();
     machine.waiting = 0;
     machine.block_time = ++machine.time;

@@ -75,21 +75,44 @@ inline void check_access(const void *pointer, size_t bytes, size_t alignment, bo
         note_shared(pointer, bytes, writes, at);
 }
 
+/* Note a copy for the open group of this thread. */
+inline void queue_copy(Copy copy, Place at)
+{
+    const Unwatched unwatched;
+    machine.current->at = at;
+    machine.current->groups.back().push_back(copy);
+}
+
+inline void close_group()
+{
+    const Unwatched unwatched;
+    machine.current->groups.emplace_back();
+}
+
+/* Take out the copies of the first group, unless only num_pending closed ones are left. */
+inline bool take_group(size_t num_pending, std::vector<Copy> &first)
+{
+    const Unwatched unwatched;
+    auto &groups = machine.current->groups;
+    if (groups.size() - 1 <= num_pending)
+        return false;
+    first.swap(groups[0]);
+    groups.erase(groups.begin());
+    return true;
+}
+
 /* Do the copies of all groups but the last num_pending closed ones: each is a write that happens
  * now. */
 inline void wait_copies(size_t num_pending, Place at)
 {
-    auto &groups = machine.current->groups;
-    while (groups.size() - 1 > num_pending) {
-        for (const Copy &copy : groups[0]) {
+    for (std::vector<Copy> group; take_group(num_pending, group); group.clear())
+        for (const Copy &copy : group) {
             note_shared(copy.to, copy.bytes, true, at);
             if (copy.from)
                 memcpy(copy.to, copy.from, copy.bytes);
             else
                 memset(copy.to, 0, copy.bytes);
         }
-        groups.erase(groups.begin());
-    }
 }
 
 } // namespace emulator

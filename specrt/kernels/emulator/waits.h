@@ -65,8 +65,8 @@ inline void order_lanes(Warp &warp, Fibre *lanes, uint32_t come)
             memcpy(lanes[lane].ordered, ordered, sizeof ordered);
 }
 
-/* Hand out the values of an operation that all of its mask have come to, but those that ended.
- * Nothing can be read of these, and a vote or a product of matrices misses them. */
+/* Hand out the values of an operation that all of its mask have come to, but those that ended: only
+ * a __syncwarp goes on without them. (In CUDA shuffles do, too; no kernel here has a use for it.) */
 inline void finish_warp_operation(Warp &warp, Fibre *lanes, const Meeting &meeting)
 {
     uint64_t votes = 0;
@@ -76,8 +76,7 @@ inline void finish_warp_operation(Warp &warp, Fibre *lanes, const Meeting &meeti
     for (unsigned lane = 0; lane < WARP; lane++)
         if (meeting.come >> lane & 1) {
             const int from = lanes[lane].source;
-            const uint32_t wanted = from == SYNC ? 0 : from == VOTE ? meeting.mask : 1u << from;
-            if (const uint32_t missed = wanted & ~meeting.come)
+            if (const uint32_t missed = from == SYNC ? 0 : meeting.mask & ~meeting.come)
                 return fail_launch("%s:%d: lane %u needs lane %d, which has ended or never was "
                                    "(%s, block %u %u %u)",
                                    meeting.at.file, meeting.at.line, lane, __builtin_ctz(missed),

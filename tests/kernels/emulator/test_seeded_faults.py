@@ -1,14 +1,12 @@
 """Faults put into the real kernels: the emulator, or the values, tell each."""
 
-import shutil
 from importlib import import_module
 
 import numpy as np
 import pytest
-from emulated import needs_emulator, placed
+from emulated import broken, needs_emulator, placed
 from ops.rows import assert_same_bits, empty_acts, nans
 
-from specrt.kernels._module import kernel_folder
 from specrt.kernels.accept import accept
 from specrt.kernels.copy import copy
 from specrt.kernels.emulator import Emulator, KernelError
@@ -20,16 +18,6 @@ from specrt.options import SamplingParams
 from specrt.state.step import StepInputs
 
 pytestmark = needs_emulator
-
-
-def broken(tmp_path, file, right, wrong):
-    """The kernels with one text in place of another."""
-    folder = tmp_path / "cuda"
-    shutil.copytree(kernel_folder(), folder)
-    text = (folder / file).read_text()
-    assert right in text
-    (folder / file).write_text(text.replace(right, wrong))
-    return Emulator(1, folder)
 
 
 def run_glu(device, width):
@@ -110,7 +98,7 @@ FAULTS = {
     ),
     "a mask without the caller": (
         *("common.cuh", "__shfl_xor_sync(0xffffffffu", "__shfl_xor_sync(0x0000ffffu"),
-        *(run_rms_norm, 333, "without it"),
+        *(run_rms_norm, 333, "without it|which is not in mask"),
     ),
     "a row that is one too long": (
         *("rms_norm.cu", "x + start + i, r.width - i)", "x + start + i, r.width - i + 1)"),

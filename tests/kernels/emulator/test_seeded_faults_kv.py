@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from emulated import needs_emulator, placed
+from emulated import broken, needs_emulator, placed
 from kernel_kv import KernelKVOps
 from kv_data import fill, garbage_layer, make_step, pages_of
 from ops.rows import assert_same_bits, nans
-from test_seeded_faults import broken
 
 from specrt.kernels.emulator import Emulator, KernelError
 from specrt.ops import Rope
@@ -77,10 +76,10 @@ def test_the_emulator_tells(tmp_path, fault):
 
 
 VALUES = {
-    "the last key is missed": ("attention.cu", "position + 1 - start", "position - start"),
-    "a window too wide": ("attention.cu", "position - window + 1", "position - window"),
-    "hidden keys times zero": ("attention.cu", "if (all || (", "if (true || ("),
-    "hidden keys among four that are seen": ("attention.cu", "key >= all_lo &&", "true &&"),
+    "the last key is missed": ("attention_rows.cuh", "position + 1 - start", "position - start"),
+    "a window too wide": ("attention.cuh", "position - window + 1", "position - window"),
+    "hidden keys times zero": ("attention.cuh", "if (all || (", "if (true || ("),
+    "hidden keys among four that are seen": ("attention.cuh", "key >= all_lo &&", "true &&"),
     "another page of the ring": (
         *("kv.cuh", "chunk % step.ring_pages", "(chunk + 1) % step.ring_pages"),
     ),

@@ -120,7 +120,7 @@ handed_on(int *out, int by_two)
         store(out, load(shared));
 }
 
-/* Lanes that have ended are not waited for. */
+/* A barrier does not wait for lanes that have ended. */
 extern "C" __global__ void __launch_bounds__(THREADS)
 sync_with_the_dead(const int *x, int *out)
 {
@@ -129,7 +129,7 @@ sync_with_the_dead(const int *x, int *out)
         return;
     store(shared + threadIdx.x, load(x + threadIdx.x));
     __syncwarp();
-    store(out + threadIdx.x, load(shared + (threadIdx.x ^ 15)) + __shfl_xor_sync(~0u, 1, 15));
+    store(out + threadIdx.x, load(shared + (threadIdx.x ^ 15)));
 }
 
 /* Each waits for what nobody does. */
@@ -204,7 +204,7 @@ shuffle_with_the_dead(int *out)
 {
     if (threadIdx.x % 32 > 15)
         return;
-    store(out + threadIdx.x, __shfl_xor_sync(0xffffffffu, 1, 16));
+    store(out + threadIdx.x, __shfl_xor_sync(0xffffffffu, 1, 1));
 }
 extern "C" __global__ void __launch_bounds__(THREADS)
 different_barriers(int *out)
@@ -316,6 +316,18 @@ copy_async_left_behind(const float4 *x)
     cp_async_16(shared_block<float4>() + threadIdx.x, x + threadIdx.x, true);
 }
 
+/* Blocks are in no order; only atomics may meet. */
+extern "C" __global__ void __launch_bounds__(THREADS)
+blocks_write_one_place(const int *x, int *out)
+{
+    if (threadIdx.x == 0)
+        store(out, load(x));
+}
+extern "C" __global__ void __launch_bounds__(THREADS)
+blocks_count(const int *x, int *out)
+{
+    atomicAdd(out, load(x) + 1);
+}
 extern "C" __global__ void __launch_bounds__(THREADS)
 count(int *sums, unsigned long long *most)
 {

@@ -1,0 +1,36 @@
+"""Small cases of every op with kernels: few threads, since each costs the sanitiser 0.5 ms."""
+
+from specrt.bench.cases import (
+    AcceptCase,
+    AttentionCase,
+    EmbedCase,
+    GluCase,
+    LinearCase,
+    NormCase,
+    QuantizeCase,
+    RopeCase,
+    RowsCase,
+)
+
+CASES = {
+    "accept": (AcceptCase(2, 5),),
+    "attention": (
+        AttentionCase("f16", 3, 1, 48, 70, 1),
+        AttentionCase("f32", 3, 1, 64, 70, 3),
+        AttentionCase("q8_0", 3, 1, 64, 70, 9),
+    ),
+    "copy": (RowsCase(336, 2), RowsCase(333, 2)),
+    "embed": (EmbedCase("Q4_K", 5, 256, 2),),
+    "glu": (GluCase("silu", 300, 4), GluCase("gelu_tanh", 333, 4)),
+    "head": (LinearCase("Q8_0", 20, 96, 2),),
+    "linear": (
+        *(LinearCase("Q8_0", 20, 288, rows) for rows in (1, 9, 17)),
+        LinearCase("Q8_0", 20, 288, 3, "int8x2"),
+        LinearCase("Q4_K", 20, 768, 5),
+        LinearCase("F16", 20, 100, 3),
+    ),
+    "quantize": (QuantizeCase(608, 2), QuantizeCase(96, 3, "int8x2")),
+    "rms_norm": (NormCase(1300, 2), NormCase(333, 2, True)),
+    "rope_kv": (RopeCase("f16", 3, 1, 48, 70, 2), RopeCase("q8_0", 3, 1, 64, 70, 2, True)),
+    "select": (RowsCase(336, 2), RowsCase(333, 2)),
+}
