@@ -5,6 +5,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from emulated import broken, needs_emulator, placed
+from kernels.emulator.drawing import run_sample
 from ops.rows import assert_same_bits, empty_acts, nans
 
 from specrt.kernels.accept import accept
@@ -12,9 +13,7 @@ from specrt.kernels.copy import copy
 from specrt.kernels.emulator import Emulator, KernelError
 from specrt.kernels.glu import glu
 from specrt.kernels.rms_norm import rms_norm
-from specrt.kernels.sample import FIELDS, draw_of, edits_of, sample
 from specrt.kernels.select import select
-from specrt.options import SamplingParams
 from specrt.state.step import StepInputs
 
 pytestmark = needs_emulator
@@ -57,26 +56,6 @@ def run_accept(device, width):
     out = placed(np.full((2, 3), -1, np.int32))
     accept(device, placed(np.arange(1, 2 * width + 1, dtype=np.int32)), step, out=out)
     return out
-
-
-def run_sample(device, width):
-    """Drawn from what top-k and top-p keep of nine rows, where the history counts; and greedily."""
-    rng = np.random.default_rng(width)
-    logits = placed(rng.standard_normal((9, width), dtype=np.float32))
-    logits[1:] = logits[0]
-    ids = np.argsort(-logits[0])[:9].astype(np.int32)
-    step = StepInputs(9, 1, 1, 0, lambda shape, dtype: placed(np.zeros(shape, dtype)))
-    step.tokens[:], step.positions[:], step.row_offsets[:] = ids, np.arange(9), [0, 9]
-    tokens = []
-    for temperature in (2.0, 0.0):
-        params = SamplingParams(temperature, top_k=9, top_p=0.9, presence_penalty=9.0, seed=1)
-        edits = edits_of(params, width, ids[:1], 0, ids[1:].tolist())
-        draw = draw_of(params, 1, 0, 0, len(edits)).reshape(1).view(np.int32)
-        saved, out = placed(nans(9, len(edits))), placed(np.full((9, FIELDS), -1, np.int32))
-        edits = placed(edits.view(np.int32).reshape(-1, 4))
-        sample(device, logits, saved, step, placed(draw.reshape(1, -1)), edits, out=out)
-        tokens.append(out)
-    return np.concatenate(tokens)
 
 
 def run_select(device, width):
