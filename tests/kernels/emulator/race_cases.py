@@ -32,5 +32,6 @@ CASES = {
     "quantize": (QuantizeCase(608, 2), QuantizeCase(96, 3, "int8x2")),
     "rms_norm": (NormCase(1300, 2), NormCase(333, 2, True)),
     "rope_kv": (RopeCase("f16", 3, 1, 48, 70, 2), RopeCase("q8_0", 3, 1, 64, 70, 2, True)),
+    "sample": ((36, 2), (35, 2)),
     "select": (RowsCase(336, 2), RowsCase(333, 2)),
 }
