@@ -1,7 +1,8 @@
 /* attention: softmax(scale q K^T) V over paged keys and values; specrt/reference/attention.py says
  * what it computes.
  *
- * KV_TYPE is the type of the cache: F32, F16 or Q8_0. q and out are [T, num_heads * dims] floats, dims is even. The queries of one KV head are numbered
+ * KV_TYPE is the type of the cache: F32, F16 or Q8_0. q and out are [T, num_heads * dims] floats,
+ * dims is even. The queries of one KV head are numbered
  * row by row, the num_heads / kv_heads of a row side by side; a block has tile of them that follow
  * each other, at most MOST a warp. Of a tile only rows of one sequence share pages: blockIdx.z %
  * num_runs takes the first such run of rows, and every num_runs-th behind it. Grid: tiles in x (the

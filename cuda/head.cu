@@ -3,7 +3,7 @@
  *
  * head_ids: keys [T, tiles], the best of every tile as linear wrote them (keys.cuh), to ids [T].
  * head_top_k: logits [T, width] to the k <= 64 best ids and values of each row, [T, k], best first:
- * digit by digit of the keys the k-th is found, then all that are not below it are sorted. The _x4
+ * digit by digit of the keys the k-th is found, then all that are not below it are sorted. The aligned
  * entry wants width % 4 = 0 and logits at a multiple of 16. Grid: rows. Shared memory: as
  * specrt/kernels/head.py says.
  */
@@ -110,13 +110,13 @@ __device__ __forceinline__ void top_k(const float *logits, int width, int k, int
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-head_top_k_x4(const float *logits, int width, int k, int *ids, float *values)
+head_top_k_aligned(const float *logits, int width, int k, int *ids, float *values)
 {
     top_k<true>(logits, width, k, ids, values);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-head_top_k_x1(const float *logits, int width, int k, int *ids, float *values)
+head_top_k(const float *logits, int width, int k, int *ids, float *values)
 {
     top_k<false>(logits, width, k, ids, values);
 }

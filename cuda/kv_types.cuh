@@ -12,13 +12,13 @@ template <class T, int n> __device__ __forceinline__ void load_words(const T *p,
 {
     using Word = typename Words<T, n>::type;
     const Word word = load(reinterpret_cast<const Word *>(p));
-    __builtin_memcpy(x, &word, sizeof word);
+    memcpy(x, &word, sizeof word);
 }
 template <class T, int n> __device__ __forceinline__ void store_words(T *p, const T (&x)[n])
 {
     using Word = typename Words<T, n>::type;
     Word word;
-    __builtin_memcpy(&word, x, sizeof word);
+    memcpy(&word, x, sizeof word);
     store(reinterpret_cast<Word *>(p), word);
 }
 

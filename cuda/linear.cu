@@ -9,7 +9,7 @@
  *   linear_dot: up to 2 rows; a lane is a weight row, its half of the warp a group of 32 columns,
  *   linear_mma_8, linear_mma_16: products of 16 weight rows and 8 or twice 8 rows; both have a warp
  *   per segment of K, and add the segments through shared memory,
- *   linear_tiled: 64 weight rows and 64 rows a block, segment after segment,
+ *   linear_tiled: 64 weight rows and 32 rows a block, segment after segment,
  *   linear_f32_8, linear_f32_16: float rows, a lane per weight row and every second row.
  * For int8x2 half of a block's rows are second ones. Shared memory: as specrt/kernels/linear.py
  * says.
@@ -26,41 +26,41 @@ using Type = WEIGHT_TYPE;
 #define THE_CODES {{q, second_q}, {d, second_d}, {sums, second_sums}}
 #define THE_END {add, keys, softcap, num_rows}
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
 linear_dot(EIGHT_PAIRS, CODES, ENDS)
 {
     if constexpr (!Type::is_float)
         split<Type, DotForm<Type>>(THE_PAIRS, THE_CODES, THE_END, width);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
 linear_mma_8(EIGHT_PAIRS, CODES, ENDS)
 {
     if constexpr (!Type::is_float)
         split<Type, MmaForm<Type, 1>>(THE_PAIRS, THE_CODES, THE_END, width);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
 linear_mma_16(EIGHT_PAIRS, CODES, ENDS)
 {
     if constexpr (!Type::is_float)
         split<Type, MmaForm<Type, 2>>(THE_PAIRS, THE_CODES, THE_END, width);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
 linear_tiled(EIGHT_PAIRS, CODES, ENDS)
 {
     if constexpr (!Type::is_float)
         tiled<Type>(THE_PAIRS, THE_CODES, THE_END, width);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
 linear_f32_8(EIGHT_PAIRS, const float *x, int wide, ENDS)
 {
     split_f32<Type, 8>(THE_PAIRS, x, wide, THE_END, width);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
 linear_f32_16(EIGHT_PAIRS, const float *x, int wide, ENDS)
 {
     split_f32<Type, 16>(THE_PAIRS, x, wide, THE_END, width);

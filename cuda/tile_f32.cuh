@@ -12,8 +12,9 @@ __device__ __forceinline__ float4 four_weights(const char *b, int group, int row
     if constexpr (Type::is_float)
         return Type::four(b, row, j);
     else {
-        const int part = Type::sub == 16 ? j / 4 : 0;
-        return weights_of<Type>(Type::word(b, row, group, j), scale[part], minimum[part]);
+        const bool second = Type::sub == 16 && j >= 4;
+        return weights_of<Type>(Type::word(b, row, group, j), second ? scale[1] : scale[0],
+                                second ? minimum[1] : minimum[0]);
     }
 }
 
@@ -93,7 +94,7 @@ __device__ __forceinline__ void split_f32(const Pair (&pairs)[8], const float *x
                     minimum[i] = Type::minimum(b, weight_row, group * (32 / Type::sub) + i);
                 }
             __syncwarp();
-#pragma unroll
+#pragma unroll(Type::is_float ? 2 : 1)
             for (int j = 0; j < F32_COLUMNS / 4; j++) {
                 const float4 w = four_weights<Type>(b, group, weight_row, j, scale, minimum);
 #pragma unroll

@@ -24,15 +24,37 @@ template <class Type, int tiles> struct MmaForm {
             acc[i / 4][i % 4] = 0.0f;
     }
 
-    /* One group of 32 columns of a chunk; b are the codes of the rows, first_row theirs. */
+    /* The codes of a group of 32 columns, for eight rows each. */
+    template <int chunk_rows>
+    __device__ __forceinline__ void load_codes(int (&b)[tiles][2], const Chunk<chunk_rows> &chunk,
+                                               int first_row, int group, int lane) const
+    {
+        if constexpr (tiles == 1) {
+            int both[4];
+            load_matrices(both, chunk.q(first_row + lane % 8) + lane / 8 * 16);
+            b[0][0] = group ? both[2] : both[0];
+            b[0][1] = group ? both[3] : both[1];
+        } else {
+#pragma unroll
+            for (int tile = 0; tile < tiles; tile += 2) {
+                int two[4];
+                load_matrices(two, chunk.q(first_row + 8 * (tile + lane / 16) + lane % 8) +
+                                       32 * group + lane / 8 % 2 * 16);
+                b[tile][0] = two[0], b[tile][1] = two[1];
+                b[tile + 1][0] = two[2], b[tile + 1][1] = two[3];
+            }
+        }
+    }
+
+    /* One group of 32 columns of a chunk; first_row is the first of the rows. */
     template <int chunk_rows>
     __device__ __forceinline__ void add_group(const char *unit, int chunk_index, int group,
                                               const Chunk<chunk_rows> &chunk, int first_row,
-                                              const Scales<Type> &scales, const int (&b)[tiles][4],
-                                              int lane)
+                                              const Scales<Type> &scales, int lane)
     {
         const int g = lane / 4, t = lane % 4;
-        int a[4];
+        int a[4], b[tiles][2];
+        load_codes(b, chunk, first_row, group, lane);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             a[i] = chunk_word<Type>(unit, chunk_index, group, g + i % 2 * 8, t + i / 2 * 4);
@@ -65,9 +87,9 @@ template <class Type, int tiles> struct MmaForm {
                     c[i] = c[i + 2] = MAGIC_BITS - Type::offset * sum;
                 }
                 if (parts == 1)
-                    mma_s8(c, a, {b[tile][2 * group], b[tile][2 * group + 1]});
+                    mma_s8(c, a, b[tile]);
                 else
-                    mma_s8(c, {a[2 * part], a[2 * part + 1]}, b[tile][2 * group + part]);
+                    mma_s8(c, {a[2 * part], a[2 * part + 1]}, b[tile][part]);
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                     add_block<Type>(acc[tile][i], float_of(c[i]), scale[i / 2], minimum[i / 2],
@@ -81,14 +103,9 @@ template <class Type, int tiles> struct MmaForm {
                                               const Chunk<chunk_rows> &chunk, int first_row,
                                               const Scales<Type> &scales, int lane)
     {
-        int b[tiles][4];
-#pragma unroll
-        for (int tile = 0; tile < tiles; tile++)
-            load_matrices(b[tile], chunk.q(first_row + 8 * tile + lane % 8) + lane / 8 * 16);
-#pragma unroll
-        for (int group = 0; group < 2; group++)
-            if (group < groups)
-                add_group(unit, chunk_index, group, chunk, first_row, scales, b, lane);
+#pragma unroll 1
+        for (int group = 0; group < groups; group++)
+            add_group(unit, chunk_index, group, chunk, first_row, scales, lane);
     }
 
     /* Into [row][pitch]. */
@@ -141,10 +158,8 @@ template <class Type> struct DotForm {
             own[part] = half ? dots[1][part] : dots[0][part];
             other[part] = __shfl_xor_sync(ALL_LANES, half ? dots[0][part] : dots[1][part], 16);
         }
-#pragma unroll
-        for (int group = 0; group < 2; group++) {
-            if (group >= groups)
-                continue;
+#pragma unroll 1
+        for (int group = 0; group < groups; group++) {
             const float d = load(chunk.d(group, half));
             const int2 both = load(chunk.sums(group, half));
 #pragma unroll
@@ -206,6 +221,7 @@ __device__ __forceinline__ void split(const Pair (&pairs)[8], const Codes &codes
         const char *there = weights.unit(unit);
         cp_async_wait<num_stages - 1>();
         __syncwarp();
+#pragma unroll 1
         for (int c = 0; c < chunks; c++) {
             loader.put(chunk, lane);
             scales.put(there, c, groups, lane);
@@ -224,12 +240,23 @@ __device__ __forceinline__ void split(const Pair (&pairs)[8], const Codes &codes
     end_tile<rows>(partial, codes.q[1], first_row, pair, end, tile);
 }
 
-/* 64 weight rows times 64 rows: a warp has a tile of sixteen and half of the rows. */
+/* A unit of a tile: blocks first .. end are what its segment still has. */
+struct Place { int first, end; };
+
+template <class Type> __device__ __forceinline__ Place next_place(Place p, int step, int num_blocks)
+{
+    const int first = p.first + Type::unit_blocks;
+    if (first < p.end)
+        return {first, p.end};
+    return {p.end, p.end + step < num_blocks ? p.end + step : num_blocks};
+}
+
+/* 64 weight rows times 32 rows: a warp has a tile of sixteen and half of the rows. */
 template <class Type>
 __device__ __forceinline__ void tiled(const Pair (&pairs)[8], const Codes &codes, const End &end,
                                       int width)
 {
-    constexpr int rows = 64, tiles = 4, chunks = Type::unit_blocks * Type::block / CHUNK;
+    constexpr int rows = 32, tiles = 4, chunks = Type::unit_blocks * Type::block / CHUNK;
     using Weights = Ring<Type, 2, 64>;
     constexpr int ring_bytes = 2 * Weights::stage_bytes;
 
@@ -239,8 +266,6 @@ __device__ __forceinline__ void tiled(const Pair (&pairs)[8], const Codes &codes
     const int own = warp % tiles, half = warp / tiles, tile = tiles * group + own;
     const int num_blocks = width / Type::block;
     const int step = (num_blocks + NUM_SEGMENTS - 1) / NUM_SEGMENTS;
-    const int units = (step + Type::unit_blocks - 1) / Type::unit_blocks; /* of a segment */
-    const int num_units = (num_blocks + step - 1) / step * units;
     const int out_rows = codes.q[1] ? rows / 2 : rows;
     const int first_row = static_cast<int>(blockIdx.y) * out_rows;
 
@@ -253,56 +278,50 @@ __device__ __forceinline__ void tiled(const Pair (&pairs)[8], const Codes &codes
                                                          num_blocks * Weights::block_bytes};
     const bool there = tile * TILE_ROWS < pair.num_rows;
     ChunkLoader<rows, THREADS> loader;
-    MmaForm<Type, 4> form, total;
+    MmaForm<Type, rows / 16> form, total;
     form.clear();
     total.clear();
-    const auto first_of = [&](int unit) {
-        return unit / units * step + unit % units * Type::unit_blocks;
+    const auto start = [&](int unit, Place p) {
+        const int count = there ? unit_count<Type>(p.first, p.end) : 0;
+        weights.start(unit, p.first, count, half * 32 + lane);
     };
-    const auto end_of = [&](int unit) {
-        const int last = (unit / units + 1) * step;
-        return unit >= num_units ? 0 : last < num_blocks ? last : num_blocks;
+    const auto load_chunk = [&](Place p, int c) {
+        loader.load_from(codes, first_row, end.num_rows, width, p.first * Type::block + c * CHUNK,
+                         p.end * Type::block, static_cast<int>(threadIdx.x));
     };
-    const auto start = [&](int unit) {
-        const int first = first_of(unit);
-        const int count = there ? unit_count<Type>(first, end_of(unit)) : 0;
-        weights.start(unit, first, count, half * 32 + lane);
-    };
-    const auto load_chunk = [&](int unit, int c) {
-        loader.load_from(codes, first_row, end.num_rows, width,
-                         first_of(unit) * Type::block + c * CHUNK, end_of(unit) * Type::block,
-                         static_cast<int>(threadIdx.x));
-    };
-    start(0);
-    start(1);
-    load_chunk(0, 0);
-    for (int unit = 0; unit < num_units; unit++) {
-        const int left = unit_count<Type>(first_of(unit), end_of(unit));
-        const int groups = Type::block == 32 ? left : 2;
+    Place place{0, step};
+    start(0, place);
+    start(1, next_place<Type>(place, step, num_blocks));
+    load_chunk(place, 0);
+    for (int unit = 0; place.first < num_blocks; unit++) {
+        const int groups = Type::block == 32 ? unit_count<Type>(place.first, place.end) : 2;
+        const Place next = next_place<Type>(place, step, num_blocks);
         cp_async_wait<1>();
         __syncthreads();
+#pragma unroll 1
         for (int c = 0; c < chunks; c++) {
             loader.put(chunk, static_cast<int>(threadIdx.x));
-            if (half == 0 && there && left > 0)
+            if (half == 0 && there)
                 scales.put(weights.unit(unit), c, groups, lane);
-            load_chunk(c + 1 < chunks ? unit : unit + 1, (c + 1) % chunks);
             __syncthreads();
-            if (left > 0)
-                form.add_chunk(weights.unit(unit), c, groups, chunk, 32 * half, scales, lane);
+            form.add_chunk(weights.unit(unit), c, groups, chunk, rows / 2 * half, scales, lane);
+            load_chunk(c + 1 < chunks ? place : next, (c + 1) % chunks);
             __syncthreads();
         }
-        start(unit + 2);
-        if ((unit + 1) % units)
-            continue;
+        start(unit, next_place<Type>(next, step, num_blocks));
+        if (next.first == place.end) {
 #pragma unroll
-        for (int i = 0; i < 16; i++)
-            total.acc[i / 4][i % 4] = __fadd_rn(total.acc[i / 4][i % 4], form.acc[i / 4][i % 4]);
-        form.clear();
+            for (int i = 0; i < rows / 4; i++)
+                total.acc[i / 4][i % 4] =
+                    __fadd_rn(total.acc[i / 4][i % 4], form.acc[i / 4][i % 4]);
+            form.clear();
+        }
+        place = next;
     }
     float *sums = shared_block<float>();
     constexpr int pitch = tiles * TILE_ROWS;
     __syncthreads();
-    total.put(sums + 32 * half * pitch + own * TILE_ROWS, pitch, lane);
+    total.put(sums + rows / 2 * half * pitch + own * TILE_ROWS, pitch, lane);
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < out_rows * pitch; i += THREADS) {
         float value = load(sums + i);

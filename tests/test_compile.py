@@ -4,81 +4,123 @@ import re
 from pathlib import Path
 
 import pytest
-from compiling import find_compiler, usage
 
+from specrt.bench.compilers import ARCHITECTURES, find_compiler, usage
+from specrt.bench.kernels import all_modules
+from specrt.bench.machine_code import of_ptx
 from specrt.kernels._module import expand, kernel_folder
-from specrt.kernels.emulator.build import ENTRY
+from specrt.reference.quant_blocks import QUANT_TYPES
 
-ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
-KV_KERNELS = ("attention", "rope_kv")
-DEFINES = {kernel: [f"KV_TYPE {kv}" for kv in ("F32", "F16", "Q8_0")] for kernel in KV_KERNELS}
-"""What a kernel is compiled with, one by one."""
-KERNELS = [
-    (path.stem, define)
-    for path in sorted(kernel_folder().glob("*.cu"))
-    for define in DEFINES.get(path.stem, [None])
-]
 TOYS = Path(__file__).parent / "kernels" / "emulator"
-NARROW = {"accept"}
-"""Kernels of a few integers, with no wide form."""
+MODULES = {module.name: module for module in all_modules()}
+UNTYPED = [name for name, module in MODULES.items() if not module.type]
+BOUNDS = re.compile(r"\.entry (\w+)\([^)]*\)\s*\.maxntid (\d+)[^{]*?(?:\.minnctapersm (\d+))?\s*\{")
+FEW = {"embed": (75, 120)}
+"""Files that are a few lines over what another holds on all architectures."""
+NARROW = {"accept", "head", "sample"}
+"""Files without a form that loads all of its rows 16 bytes at a time."""
 NARROW_LOADS = {"select": 1, "rope_kv": 3, "attention": 2}
-"""Loads of wide forms that are of no row: which row it is, where it stands, what it sums to."""
-PASSES = 7
-"""How often sample.cu reads a row; it has more narrow loads, of options, drafts and edits."""
-REGISTERS = {"attention": 128}
-"""More than 64: four blocks an SM keep theirs, and its shared memory holds no more of them."""
+"""Most loads of wide forms that are of no row: which it is, where it stands, what it sums to."""
 COMPILER = find_compiler()
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="neither NVRTC's wheel nor nvcc")
 
 
-def text_of(kernel, define=None):
-    return expand(f"{kernel}.cu", (kernel_folder(),), [define] if define else ())
+def known(architectures):
+    found = [a for a in architectures if a in COMPILER.architectures()]
+    assert len(found) >= 5 or architectures != ARCHITECTURES
+    return found
 
 
-@pytest.mark.parametrize(("kernel", "define"), KERNELS)
-def test_a_kernel_compiles_for_each_architecture_without_spills(kernel, define, tmp_path):
-    known = [a for a in ARCHITECTURES if a in COMPILER.architectures()]
-    assert len(known) >= 5
-    text = text_of(kernel, define)
-    got = usage(COMPILER.cubins(text, known, tmp_path))
-    entries = [name for _, name in ENTRY.findall(text)]
-    assert set(got) == {(name, a) for name in entries for a in known}
-    for place, used in got.items():
-        assert used.spill_bytes == 0 and used.stack_bytes == 0, place
-        # 1024 threads an SM keep their registers
-        assert used.registers <= REGISTERS.get(kernel, 64), place
+def body_of(ptx, entry):
+    return re.search(rf"\.entry {entry}\((.*?)^}}", ptx, re.S | re.M)[1]
 
 
-@pytest.mark.parametrize(("kernel", "define"), KERNELS)
-def test_wide_forms_load_16_bytes_at_a_time_and_round_as_written(kernel, define, tmp_path):
-    ptx = COMPILER.ptx(text_of(kernel, define), tmp_path)
-    entries = dict(re.findall(r"\.entry (\w+)\((.*?)^}", ptx, re.S | re.M))
-    wide = [name for name in entries if name.endswith(("_x4", "_16"))]
-    assert bool(wide) != (kernel in NARROW)
-    for name in wide:
-        loads = re.findall(r"\bld\.global(\.v4)?", entries[name])
-        if kernel == "sample":
-            assert loads.count(".v4") >= entries["sample_x1"].count("ld.global.v4") + PASSES
-            continue
-        assert any(loads) and loads.count("") == NARROW_LOADS.get(kernel, 0), name
-        assert "st.global.v4" in entries[name], name  # codes and sums of quantize are narrower
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_compiles_without_spills(name):
+    """Registers are for as many blocks an SM as the launch bound promises, else for four."""
+    module = MODULES[name]
+    text = module.text
+    bounds = {
+        entry: int(threads) * int(blocks or 4)
+        for entry, threads, blocks in BOUNDS.findall(COMPILER.ptx(text))
+    }
+    for architecture in known(FEW.get(module.file, ARCHITECTURES)):
+        used = COMPILER.compile(text, architecture).usage
+        assert set(used) == set(bounds) != set()
+        for entry, one in used.items():
+            assert one.spill_bytes == 0 and one.stack_bytes == 0, (architecture, entry, one)
+            most = 65536 // bounds[entry] // 8 * 8  # registers are given by eights
+            assert one.registers <= most, (architecture, entry, one)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_floats_are_rounded_as_written(name):
+    ptx = COMPILER.ptx(MODULES[name].text)
     operations = re.findall(r"\b(?:fma|mul|add|sub|div|sqrt|rcp|ex2)\.[\w.]*f32", ptx)
     assert all(".rn" in operation for operation in operations), operations
 
 
-@pytest.mark.parametrize("define", DEFINES["attention"])
-def test_attention_reads_pages_16_bytes_at_a_time(define, tmp_path):
-    ptx = COMPILER.ptx(text_of("attention", define), tmp_path)
-    entry = re.search(r"\.entry attention_pages\((.*?)^}", ptx, re.S | re.M)[1]
-    loads = set(re.findall(r"\bld\.global(?:\.v\d)?\.\w+", entry))
-    assert {load.rsplit(".", 1)[1][1:] for load in loads} == {"32"}  # no code or half alone
-    assert any(load.startswith("ld.global.v4") for load in loads)  # the others are sums
+@pytest.mark.parametrize(
+    "name", [n for n in MODULES if n in UNTYPED or n.startswith(("attention", "rope_kv"))]
+)
+def test_wide_forms_load_16_bytes_at_a_time(name):
+    file, ptx = MODULES[name].file, COMPILER.ptx(MODULES[name].text)
+    counted = of_ptx(ptx)
+    wide = [entry for entry in counted if entry.endswith(("_x4", "_16"))]
+    assert bool(wide) != (file in NARROW)
+    for entry in wide:
+        loads = counted[entry].loads
+        narrow = sum(number for bits, number in loads.items() if bits < 128)
+        assert loads[128] and narrow <= NARROW_LOADS.get(file, 0), (entry, loads)
+        assert "st.global.v4" in body_of(ptx, entry), entry  # codes and sums are narrower
 
 
-def test_the_words_that_toys_use_compile_for_each_architecture(tmp_path):
+@pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("attention")])
+def test_attention_reads_pages_16_bytes_at_a_time(name):
+    loads = of_ptx(COMPILER.ptx(MODULES[name].text))["attention_pages"].loads
+    assert loads[128] and min(loads) >= 32  # no code or half alone; the narrow ones are sums
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q8_0", "F16"])
+def test_linear_reads_weights_and_rows_16_bytes_at_a_time(kind):
+    ptx = COMPILER.ptx(MODULES[f"linear {kind}"].text, 80)
+    for entry, counted in of_ptx(ptx).items():
+        body, floats = body_of(ptx, entry), entry.startswith("linear_f32")
+        if kind == "F16" and not floats:
+            assert not counted.loads  # not for float types
+            continue
+        assert "cp.async.cg.shared.global" in body and "ld.global.v4" in body, entry
+        if not floats:
+            product = f"m16n8k{QUANT_TYPES[kind].sub}.row.col.s32.s8.s8.s32"
+            assert bool(counted.dot_products) == (entry == "linear_dot"), entry
+            assert (product in body) == ("ldmatrix" in body) == (entry != "linear_dot"), entry
+
+
+def test_top_k_loads_16_bytes_at_a_time():
+    loads = of_ptx(COMPILER.ptx(MODULES["head"].text))["head_top_k_aligned"].loads
+    assert loads[128] and sum(loads.values()) == loads[128] + 1  # the values of the ids found
+
+
+def test_sample_reads_rows_16_bytes_at_a_time():
+    """In each of its seven passes; where it does not, it has other wide loads, of edits."""
+    counted = of_ptx(COMPILER.ptx(MODULES["sample"].text))
+    aligned, others = (counted[f"sample_{form}"].loads for form in ("aligned", "any"))
+    assert aligned[128] >= others[128] + 7 and aligned[32] < others[32]
+
+
+def test_the_words_that_toys_use_compile_for_each_architecture():
     """Of device.cuh those too that no kernel uses yet."""
     text = expand("toys.cu", (TOYS, kernel_folder()))
-    known = [a for a in ARCHITECTURES if a in COMPILER.architectures()]
-    got = usage(COMPILER.cubins(text, known, tmp_path))
-    assert ("copy_async", 80) in got
+    for architecture in known(ARCHITECTURES):
+        assert "copy_async" in COMPILER.compile(text, architecture).usage
+
+
+def test_what_the_assembler_says():
+    log = """ptxas info    : Compiling entry function 'two' for 'sm_90'
+ptxas info    : Function properties for two
+    48 bytes stack frame, 12 bytes spill stores, 16 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers
+"""
+    (one,) = usage(log).values()
+    assert (one.registers, one.stack_bytes, one.spill_bytes) == (255, 48, 28)

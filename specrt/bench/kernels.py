@@ -22,7 +22,8 @@ from specrt.kernels._module import expand, kernel_folder
 from specrt.kernels.emulator import Emulator
 from specrt.kernels.weights import FIELDS
 
-TYPE_MACRO = "WEIGHT_TYPE"
+TYPES = {"WEIGHT_TYPE": tuple(FIELDS), "KV_TYPE": ("F32", "F16", "Q8_0")}
+"""By the macro that a file is compiled with, its values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Module:
 
     @property
     def type(self) -> str:
-        """The weight type that it is compiled for, if it is for one."""
+        """The type of weights or of keys and values that it is compiled for, if it is for one."""
         return "".join(define.split()[1] for define in self.defines)
 
     @property
@@ -77,7 +78,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     known = ",".join(map(str, ARCHITECTURES))
     parser.add_argument("--arch", type=names, metavar="N[,N]", help=f"of {known}; all")
     parser.add_argument("--file", type=names, metavar="F[,F]", help="only these .cu files")
-    parser.add_argument("--type", type=names, metavar="T[,T]", help="only these weight types")
+    parser.add_argument("--type", type=names, metavar="T[,T]", help="only these types")
     add_json(parser)
 
 
@@ -93,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     known = {
         "--arch": [str(a) for a in ARCHITECTURES],
         "--file": list(dict.fromkeys(module.file for module in modules)),
-        "--type": list(FIELDS),
+        "--type": list(dict.fromkeys(module.type for module in modules if module.type)),
     }
     for flag, given in (("--arch", args.arch), ("--file", args.file), ("--type", args.type)):
         if unknown := [name for name in given or () if name not in known[flag]]:
@@ -120,12 +121,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def all_modules() -> list[Module]:
-    """Every file of the kernels' folder, once per weight type if it is compiled for one."""
+    """Every file of the kernels' folder, once per value of the macro that it is compiled with."""
     modules = []
     for path in sorted(kernel_folder().glob("*.cu")):
-        typed = TYPE_MACRO in expand(path.name, (kernel_folder(),))
-        every = [(f"{TYPE_MACRO} {kind}",) for kind in FIELDS] if typed else [()]
-        modules += [Module(path.stem, defines) for defines in every]
+        text = expand(path.name, (kernel_folder(),))
+        defines = [f"{name} {value}" for name in TYPES if name in text for value in TYPES[name]]
+        modules += [Module(path.stem, (define,)) for define in defines] or [Module(path.stem, ())]
     return modules
 
 

@@ -48,6 +48,6 @@ def top_k(device: Device, logits: Array, *, ids: Array, values: Array) -> None:
     num_rows, width = logits.shape
     if not num_rows:
         return
-    form = "x4" if width % 4 == 0 and aligned(16, logits) else "x1"
+    entry = "head_top_k_aligned" if width % 4 == 0 and aligned(16, logits) else "head_top_k"
     args = (logits, np.int32(width), np.int32(ids.shape[1]), ids, values)
-    device.launch("head", f"head_top_k_{form}", (num_rows,), THREADS, args, TOP_K_BYTES)
+    device.launch("head", entry, (num_rows,), THREADS, args, TOP_K_BYTES)

@@ -39,7 +39,7 @@ class Form:
 
 DOT = Form("linear_dot", 2)
 MMA = (Form("linear_mma_8", 8), Form("linear_mma_16", 16))
-TILED = Form("linear_tiled", 64, 4)
+TILED = Form("linear_tiled", 32, 4)
 F32 = (Form("linear_f32_8", 8), Form("linear_f32_16", 16))
 
 
