@@ -13,7 +13,7 @@ from specrt.reference.quant_blocks import QUANT_TYPES
 
 TOYS = Path(__file__).parent / "kernels" / "emulator"
 MODULES = {module.name: module for module in all_modules()}
-UNTYPED = [name for name, module in MODULES.items() if not module.type and name != "sample"]
+UNTYPED = [name for name, module in MODULES.items() if not module.type]
 BOUNDS = re.compile(r"\.entry (\w+)\([^)]*\)\s*\.maxntid (\d+)[^{]*?(?:\.minnctapersm (\d+))?\s*\{")
 FEW = {"embed": (75, 120)}
 """Files that are a few lines over what another holds on all architectures."""
@@ -74,13 +74,6 @@ def test_wide_forms_load_16_bytes_at_a_time(name):
         narrow = sum(number for bits, number in loads.items() if bits < 128)
         assert loads[128] and narrow <= NARROW_LOADS.get(file, 0), (entry, loads)
         assert "st.global.v4" in body_of(ptx, entry), entry  # codes and sums are narrower
-
-
-def test_sample_reads_logits_16_bytes_at_a_time():
-    """In each of its passes; what it reads alone are options, drafts and edits."""
-    counted = of_ptx(COMPILER.ptx(MODULES["sample"].text))
-    wide, narrow = (counted[f"sample_{form}"].loads.get(128, 0) for form in ("aligned", "any"))
-    assert wide >= narrow + 7
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("attention")])
