@@ -19,7 +19,7 @@ struct Draw { /* of a sequence; specrt/kernels/sample.py has the same */
     int top_k; /* 0 for none */
     int min_total;
     int first_edit, num_edits;
-    int logprobs;
+    int draws; /* 0: it does not */
     int unused[2];
 };
 

@@ -1,11 +1,8 @@
 /* sample: draw a token from each row of logits; specrt/reference/sampling.py says what a draw is.
  *
- * logits is [T, size] floats. Its entries that bias, penalties or suppression change are changed in
- * place for the time of the draw and put back: saved is [T, max_edits]. tokens, positions, row_seqs
- * and row_offsets are the step's, draws has one of each of its sequences, edits are theirs.
- * out is [T, 5]: the token; where log probabilities are asked for also the bits of the largest raw
- * logit (+inf counting as the largest float), the low and the high word of the sum of rint(2^40
- * exp(x - largest)) over the raw logits, and the bits of the token's own.
+ * logits is [T, size] floats; what bias, penalties or suppression change is changed in place. tokens,
+ * positions, row_seqs and row_offsets are the step's, draws has one of each of its sequences, edits
+ * are theirs. ids is [T]: rows of sequences that do not draw keep theirs, and their logits.
  *
  * Grid T: a block is one row, so rows stand alone. sample_aligned wants size % 4 = 0 and logits at
  * a multiple of 16. Weights are whole numbers, so their sums need no order, and the token is the
@@ -249,7 +246,7 @@ __device__ __forceinline__ int draw_token(Row &row, const Draw *draw, u64 positi
 
 /* Change the logits that the sequence's edits name: the draft tokens up to this row, of which the
  * edits name each, count as output. */
-__device__ __forceinline__ void edit(float *x, float *saved, const Draw *draw, const int4 *edits,
+__device__ __forceinline__ void edit(float *x, const Draw *draw, const int4 *edits,
                                      const int *draft, int num_draft, bool suppress)
 {
     const int first = load(&draw->first_edit), num_edits = load(&draw->num_edits);
@@ -259,38 +256,27 @@ __device__ __forceinline__ void edit(float *x, float *saved, const Draw *draw, c
         for (int j = 0; j < num_draft; j++)
             count += load(draft + j) == one.x;
         const bool seen = one.z & FLAG_SEEN || count > 0;
-        const float raw = load(x + one.x);
-        store(saved + i, raw);
-        store(x + one.x, edited(raw, draw, suppress && one.z & FLAG_ENDS, __int_as_float(one.y),
-                                seen, one.w + count));
+        store(x + one.x, edited(load(x + one.x), draw, suppress && one.z & FLAG_ENDS,
+                                __int_as_float(one.y), seen, one.w + count));
     }
     __syncthreads();
 }
 
-__device__ __forceinline__ void put_back(float *x, const float *saved, const Draw *draw,
-                                         const int4 *edits)
-{
-    const int first = load(&draw->first_edit), num_edits = load(&draw->num_edits);
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < num_edits; i += THREADS)
-        store(x + load(edits + first + i).x, load(saved + i));
-    __syncthreads();
-}
-
 template <bool aligned>
-__device__ __forceinline__ void sample(float *logits, float *saved, const Draw *draws,
-                                       const int4 *edits, const int *tokens, const int *positions,
-                                       const int *row_seqs, const int *row_offsets, int *out,
-                                       int size, int max_edits)
+__device__ __forceinline__ void sample(float *logits, const Draw *draws, const int4 *edits,
+                                       const int *tokens, const int *positions,
+                                       const int *row_seqs, const int *row_offsets, int *ids,
+                                       int size)
 {
     Shared *shared = shared_block<Shared>();
     const long long number = blockIdx.x;
     const int seq = load(row_seqs + number), first = load(row_offsets + seq);
     const Draw *draw = draws + seq;
+    if (!load(&draw->draws))
+        return;
     float *x = logits + number * size;
-    saved += number * max_edits;
     const int position = load(positions + number) + 1;
-    edit(x, saved, draw, edits, tokens + first + 1, static_cast<int>(number) - first,
+    edit(x, draw, edits, tokens + first + 1, static_cast<int>(number) - first,
          position < load(&draw->min_total));
     Row row = {x, size, 0.0f, load(&draw->scale), load(&draw->least), ALL};
     const u64 best = find_best<aligned>(row, shared);
@@ -298,37 +284,21 @@ __device__ __forceinline__ void sample(float *logits, float *saved, const Draw *
     int token = static_cast<int>(best & 0xffffffffu);
     if (row.scale > 0.0f && row.max >= -__int_as_float(0x7f7fffff))
         token = draw_token<aligned>(row, draw, static_cast<u64>(position), shared);
-    put_back(x, saved, draw, edits);
-    out += 5 * number;
     if (threadIdx.x == 0)
-        store(out, token);
-    if (!load(&draw->logprobs))
-        return;
-    Row raw = {x, size, 0.0f, 1.0f, LEAST, ALL};
-    raw.max = capped(key_logit(find_best<aligned>(raw, shared)));
-    const u64 total = total_weight<aligned>(raw, shared);
-    if (threadIdx.x == 0) {
-        store(out + 1, __float_as_int(raw.max));
-        store(out + 2, static_cast<int>(total & 0xffffffffu));
-        store(out + 3, static_cast<int>(total >> 32));
-        store(out + 4, __float_as_int(load(x + token)));
-    }
+        store(ids + number, token);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-sample_aligned(float *logits, float *saved, const Draw *draws, const int4 *edits,
-               const int *tokens, const int *positions, const int *row_seqs,
-               const int *row_offsets, int *out, int size, int max_edits)
+sample_aligned(float *logits, const Draw *draws, const int4 *edits, const int *tokens,
+               const int *positions, const int *row_seqs, const int *row_offsets, int *ids,
+               int size)
 {
-    sample<true>(logits, saved, draws, edits, tokens, positions, row_seqs, row_offsets, out, size,
-                 max_edits);
+    sample<true>(logits, draws, edits, tokens, positions, row_seqs, row_offsets, ids, size);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-sample_any(float *logits, float *saved, const Draw *draws, const int4 *edits,
-           const int *tokens, const int *positions, const int *row_seqs,
-           const int *row_offsets, int *out, int size, int max_edits)
+sample_any(float *logits, const Draw *draws, const int4 *edits, const int *tokens,
+           const int *positions, const int *row_seqs, const int *row_offsets, int *ids, int size)
 {
-    sample<false>(logits, saved, draws, edits, tokens, positions, row_seqs, row_offsets, out, size,
-                  max_edits);
+    sample<false>(logits, draws, edits, tokens, positions, row_seqs, row_offsets, ids, size);
 }

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from .acts import Acts
+from .state.draw import Draw
 
 Array = Any
 """An array of the op set's device (``numpy.ndarray`` on the reference and on the host)."""
@@ -69,6 +70,19 @@ class StepInputs(Protocol):
         """Hand what was written to the ops: the next run reads it."""
 
 
+class Draws(Protocol):
+    """How the windows of a step draw, where an op set draws beside the logits."""
+
+    def publish(self, draws: Sequence[Draw | None]) -> None:
+        """Hand on how each window draws, None for one that does not: the next run reads it."""
+
+    def sample(self, logits: Array, step: Any, *, ids: Array) -> None:
+        """Put drawn ids [T] in place of the argmax, as ``reference.sampling`` says; an op.
+
+        What a draw's edits change is changed in its rows of the logits [T, V].
+        """
+
+
 class KVLayer(Protocol):
     """One layer's cached keys and values in pages of 64 positions; the layout is the op set's.
 
@@ -115,6 +129,9 @@ class Ops(Protocol):
     def step_inputs(
         self, num_rows: int, num_seqs: int, num_pages: int, ring_pages: int
     ) -> StepInputs: ...
+
+    def draws(self, num_seqs: int, max_edits: int) -> Draws | None:
+        """Draws of at most so many windows, and edits of each; None: the host draws."""
 
     def kv_layer(
         self, num_pages: int, num_heads: int, head_dim: int, kv_type: KVType, ring_pages: int

@@ -1,5 +1,7 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from specrt.options import SamplingParams
 from specrt.state.messages import TokenLogprob
@@ -13,5 +15,8 @@ class Sampler:
     def draw(
         self, logits: Any, history: Any, prompt_len: int, position: int, suppress_ends: bool
     ) -> int: ...
+    def edits(
+        self, history: Any, prompt_len: int, draft_tokens: Sequence[int], suppress_ends: bool
+    ) -> np.ndarray: ...
     def argmax(self, logits: Any) -> int: ...
     def logprobs(self, logits: Any, token: int, n: int) -> TokenLogprob: ...

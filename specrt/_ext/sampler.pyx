@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from specrt.errors import MismatchError, OptionError
+from specrt.state.draw import EDIT, ENDS, SEEN
 from specrt.state.messages import TokenLogprob
 
 cdef extern from "sampler.h":
@@ -96,6 +97,36 @@ cdef class Counts:
         return 0
 
 
+cdef packed struct edit_t:  # specrt.state.draw.EDIT
+    int id
+    float bias
+    int flags, count
+
+
+cdef class Edits:
+    """Edits of ids, each once.
+
+    ``place[id]`` is where an id's edit lies if the edit there is of this id, else anything.
+    """
+
+    cdef edit_t[::1] items
+    cdef int[::1] place
+    cdef int size
+
+    def __init__(self, int most, int[::1] place):
+        self.items = np.empty(most, EDIT)
+        self.place = place
+
+    cdef edit_t *of(self, int token) noexcept:
+        cdef int i = self.place[token]
+        if not (i < self.size and self.items[i].id == token):
+            i = self.place[token] = self.size
+            self.items[i].id = token
+            self.items[i].bias = self.items[i].flags = self.items[i].count = 0
+            self.size += 1
+        return &self.items[i]
+
+
 cdef class Sampler:
     """Draws one sequence's tokens: each draw is a pure function of its arguments.
 
@@ -119,7 +150,7 @@ cdef class Sampler:
     cdef bint greedy, penalised
     cdef double top_p
     cdef float repetition, presence, frequency
-    cdef int[::1] ends, biased
+    cdef int[::1] ends, biased, place
     cdef float[::1] biases, edited, maxima
     cdef uint64_t[::1] sums
     cdef uint64_t[:, ::1] items
@@ -147,6 +178,7 @@ cdef class Sampler:
         self.biased = np.array(list(params.logit_bias), np.int32)
         with np.errstate(over="ignore"):  # a bias may be larger than float32 is
             self.biases = np.array(list(params.logit_bias.values())).astype(np.float32)
+        self.place = np.zeros(vocab_size, np.int32)
         self.edited = np.empty(vocab_size, np.float32)
         self.maxima = np.empty(blocks, np.float32)
         self.sums = np.empty(blocks, np.uint64)
@@ -218,6 +250,49 @@ cdef class Sampler:
                 self.cut()
                 token = pick(&self.row, philox_uniform(self.seed, position))
         return token
+
+    def edits(self, const int[::1] history, int prompt_len, draft_tokens, bint suppress_ends):
+        """What changes logits in draws behind this history and, row by row, the draft tokens.
+
+        Args:
+            history: [n] int32, all ids so far.
+            prompt_len: how many of them are the prompt.
+            draft_tokens: d1 .. dK, counted where they are drawn behind; their edits are here.
+            suppress_ends: True while the output is shorter than ``min_tokens``.
+
+        Returns:
+            [n] ``specrt.state.draw.EDIT``.
+
+        Raises:
+            MismatchError: the history or the draft has an id outside the vocabulary.
+        """
+        cdef int i, token, ends = <int>self.ends.shape[0] if suppress_ends else 0
+        cdef int named = <int>self.biased.shape[0] + ends
+        cdef int seen = SEEN, is_end = ENDS
+        cdef Counts counts = self.counts
+        if self.penalised:
+            counts.follow(&history[0], <int>history.shape[0], prompt_len)
+            named += counts.num_distinct + <int>len(draft_tokens)
+        cdef Edits edits = Edits(named, self.place)
+        cdef edit_t *edit
+        if self.penalised:
+            for i in range(counts.num_distinct):
+                token = counts.distinct[i]
+                if counts.total[token] > 0:
+                    edit = edits.of(token)
+                    edit.flags, edit.count = seen, counts.output[token]
+            for token in draft_tokens:
+                if not 0 <= token < self.vocab_size:
+                    raise MismatchError(
+                        f"the draft token {token}: expected an id below the vocabulary's size "
+                        f"{self.vocab_size}"
+                    )
+                edits.of(token)
+        for i in range(ends):
+            edits.of(self.ends[i]).flags |= is_end
+        for i in range(self.biased.shape[0]):
+            edits.of(self.biased[i]).bias = self.biases[i]
+        return np.asarray(edits.items)[: edits.size]
 
     cdef void cut(self) noexcept nogil:
         """Keep what top-k and top-p keep; min-p is the row's least t."""

@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from specrt.options import MAX_DRAFT
-from specrt.speculative.request import Request
 from specrt.speculative.runtime import Runtime
 from specrt.speculative.target import Target
-from specrt.state.messages import Draft, DraftContext, Kept, Tap, Verification
+from specrt.state.messages import Draft, DraftContext, Kept, Tap, Verification, Window
 from specrt.state.sequence import Sequence
 
 
@@ -63,14 +62,12 @@ class ForcedRuntime(Runtime):
         super().__init__(target)
         self._text = np.array(text, np.int32)
 
-    def _verify(
-        self, requests: list[Request], drafts: list[Draft], taps: frozenset[Tap], logits: bool
-    ) -> Verification:
-        verification = super()._verify(requests, drafts, taps, logits)
-        (request,), (draft,) = requests, drafts
-        first = request.sequence.cursor.cache_len + 1
+    def _verify(self, windows: list[Window], taps: frozenset[Tap], logits: bool) -> Verification:
+        verification = super()._verify(windows, taps, logits)
+        (window,) = windows
+        first, draft = window.start_pos + 1, window.tokens[1:]
         ids = self._text[first : first + len(verification.ids)]
-        differs = [i for i, token in enumerate(draft.tokens) if token != ids[i]]
-        m = min(differs, default=len(draft.tokens))
+        differs = [i for i, token in enumerate(draft) if token != ids[i]]
+        m = min(differs, default=len(draft))
         outcomes = np.array([[m, ids[m], first + m]], np.int32)
         return replace(verification, ids=ids, outcomes=outcomes)

@@ -120,6 +120,9 @@ class HostOps:
         """Step values of at most these numbers."""
         return StepInputs(num_rows, num_seqs, num_pages, ring_pages, self.buffer)
 
+    def draws(self, num_seqs: int, max_edits: int) -> None:
+        """None: samplers read the logits where they are, as far as rows are accepted."""
+
     def kv_layer(
         self, num_pages: int, num_heads: int, head_dim: int, kv_type: KVType, ring_pages: int
     ) -> HostKVLayer:

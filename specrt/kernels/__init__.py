@@ -24,6 +24,7 @@ from .program import Recorder
 from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
+from .sample import KernelDraws
 from .select import select
 from .step import KernelStep
 from .weights import KernelWeight
@@ -94,6 +95,10 @@ class KernelOps:
         """Step values of at most these numbers."""
         sizes = (num_rows, num_seqs, num_pages, ring_pages)
         return KernelStep(*sizes, self.buffer, self._device.sender)
+
+    def draws(self, num_seqs: int, max_edits: int) -> KernelDraws:
+        """Draws of at most these numbers."""
+        return KernelDraws(num_seqs, max_edits, self.buffer, self._device.sender, lambda: self._to)
 
     def accept(self, ids: Array, step: KernelStep, *, out: Array) -> None:
         """Greedy acceptance per sequence."""

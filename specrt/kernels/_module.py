@@ -72,7 +72,7 @@ class ComputeDevice(Device, Protocol):
         """Within the block array operations happen in order with everything else."""
 
     def sender(self, array: Any) -> Callable[[np.ndarray], None]:
-        """What copies values of its shape into an array, for each step anew."""
+        """What copies values into an array's first places, for each step anew."""
 
     def program(self, launches: Sequence[Launch]) -> Program:
         """What makes these launches, again and again."""

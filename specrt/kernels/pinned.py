@@ -27,8 +27,9 @@ class PinnedSender:
         self._sent = cupy.cuda.Event(disable_timing=True)
 
     def __call__(self, values: np.ndarray) -> None:
-        """Queue the copy; ``values`` may change at once."""
+        """Queue the copy to the array's first places; ``values`` may change at once."""
+        places = slice(len(values))
         self._sent.synchronize()
-        self._staged[...] = values
-        self._array.set(self._staged, stream=self._stream)
+        self._staged[places] = values
+        self._array[places].set(self._staged[places], stream=self._stream)
         self._sent.record(self._stream)

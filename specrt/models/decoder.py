@@ -33,6 +33,9 @@ MAX_ROWS = 512
 MAX_PROGRAMS = 128
 """Recorded at a time: some hundred kilobytes each for a large model."""
 
+MAX_DRAW_IDS = 1024
+"""That bias and suppression may name in a window's draw, beside all ids of its context."""
+
 NUMERICS = 1
 """Counts changes to the bits that an op set computes: older saved states are refused then."""
 
@@ -98,6 +101,8 @@ class Decoder:
         )
         self._ids = ops.buffer((MAX_ROWS,), np.int32)
         self._outcomes = ops.buffer((max_sequences, 3), np.int32)
+        self._draws = ops.draws(max_sequences, min(context + MAX_DRAW_IDS, dims.vocab_size))
+        self.max_draw_ids = None if self._draws is None else MAX_DRAW_IDS
         self.logits_shape = (min(max_sequences * (MAX_DRAFT + 1), MAX_ROWS), dims.vocab_size)
         self._logits: Array | None = None
         self._tap_rows: dict[Tap, Array] = {}
@@ -173,8 +178,12 @@ class Decoder:
             start += rows
             sequence.cursor = replace(sequence.cursor, cache_len=start)
 
-    def prepare(self, num_rows: int, *, taps: Collection[Tap] = (), logits: bool = False) -> None:
-        """Record the program of a verify of so many rows, if it was not."""
+    def prepare(
+        self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False
+    ) -> None:
+        """Record the program of this verify, if it was not."""
+        num_rows = sum(len(window.tokens) for window in windows)
+        logits |= _any_draws(windows)
         if num_rows <= MAX_ROWS:
             recorded = self._recorded(num_rows, head=True, logits=logits, taps=frozenset(taps))
             recorded.program.prepare()
@@ -189,10 +198,13 @@ class Decoder:
             MismatchError: the target has no such taps.
         """
         num_rows = sum(len(window.tokens) for window in windows)
-        most, kind = (self.logits_shape[0], " with logits") if logits else (MAX_ROWS, "")
+        stored = logits or _any_draws(windows)
+        most, kind = (self.logits_shape[0], " with logits") if stored else (MAX_ROWS, "")
         if num_rows > most:
             raise ContextError(f"{num_rows} rows{kind} in one verify: expected at most {most}")
-        recorded = self._recorded(num_rows, head=True, logits=logits, taps=frozenset(taps))
+        recorded = self._recorded(num_rows, head=True, logits=stored, taps=frozenset(taps))
+        if stored and self._draws is not None:
+            self._draws.publish([window.draw for window in windows])
         offsets = self._run(recorded, windows)
         rows = None
         if logits and self._logits is not None:
@@ -298,10 +310,12 @@ class Decoder:
         return _Recorded(program, rows)
 
     def _record_head(self, acts: Acts, num_rows: int, logits: bool) -> None:
-        """Record ids, the logits if they are asked for, and greedy acceptance."""
+        """Record ids, with logits drawn ones, and what they accept."""
         ops, trunk, ids = self.ops, self._trunk, self._ids[:num_rows]
         rows = self._logits[:num_rows] if logits and self._logits is not None else None
         ops.head(trunk.output, acts, ids=ids, logits=rows, softcap=trunk.softcap)
+        if rows is not None and self._draws is not None:
+            self._draws.sample(rows, self._step, ids=ids)
         ops.accept(ids, self._step, out=self._outcomes)
 
     def _tap_buffer(self, tap: Tap) -> Array:
@@ -309,3 +323,7 @@ class Decoder:
             shape = (MAX_ROWS, self._trunk.dims.width)
             self._tap_rows[tap] = self.ops.buffer(shape, np.float32)
         return self._tap_rows[tap]
+
+
+def _any_draws(windows: list[Window]) -> bool:
+    return any(window.draw is not None for window in windows)

@@ -10,7 +10,8 @@ from specrt._ext.sampler import Sampler
 from specrt.options import MAX_DRAFT, SamplingParams
 from specrt.speculative.accept import Boundary
 from specrt.speculative.speculator import Speculator, joined_names
-from specrt.state.messages import Array, TokenLogprob, Verification
+from specrt.state.draw import Draw
+from specrt.state.messages import Array, TokenLogprob, Verification, Window
 from specrt.state.sequence import Sequence
 from specrt.stats import Stats
 
@@ -56,7 +57,7 @@ class Request:
     Args:
         sequence: the target's.
         params: how tokens are drawn.
-        sampler: draws from logits where argmax ids do not decide.
+        sampler: draws from logits where the target's ids do not decide.
         boundary: where it ends.
         speculators: who drafts, in the order asked; none for plain decoding. One that fails is
             parked: taken out.
@@ -92,16 +93,37 @@ class Request:
     def _holds_back_ends(self) -> bool:
         return self.sequence.cursor.num_tokens < self.boundary.min_total
 
-    def drawer(
-        self, draft_tokens: list[int], verification: Verification, number: int
-    ) -> WindowDrawer:
+    def window(self, draft_tokens: list[int], max_draw_ids: int | None) -> Window:
+        """What is verified next.
+
+        Args:
+            max_draw_ids: the target's.
+        """
+        sequence, cursor = self.sequence, self.sequence.cursor
+        tokens = [sequence.last_token, *draft_tokens]
+        draw = self._draw(draft_tokens) if self._draws_in_verify(max_draw_ids) else None
+        return Window(sequence, tokens, cursor.cache_len, draw)
+
+    def _draws_in_verify(self, max_draw_ids: int | None) -> bool:
+        """Log probabilities are the sampler's in every step, and so are their tokens."""
+        if max_draw_ids is None or not self.needs_logits or self.params.logprobs is not None:
+            return False
+        return len(self.params.logit_bias or ()) + len(self.boundary.end_ids) <= max_draw_ids
+
+    def _draw(self, draft_tokens: list[int]) -> Draw:
+        sequence, holds_back = self.sequence, self._holds_back_ends
+        history = sequence.history[: sequence.cursor.num_tokens]
+        edits = self.sampler.edits(history, sequence.prompt_len, draft_tokens, holds_back)
+        return Draw(self.params, self.sampler.seed, self.boundary.min_total, edits)
+
+    def drawer(self, window: Window, verification: Verification, number: int) -> WindowDrawer:
         """Draws from the rows of this request's window, the one of that number."""
         rows = slice(*verification.row_offsets[number : number + 2])
         logits = None if verification.logits is None else verification.logits[rows]
         tokens = None
-        if self.params.greedy and not self._holds_back_ends:
+        if window.draw is not None or (self.params.greedy and not self._holds_back_ends):
             num_accepted, next_token, _ = verification.outcomes[number].tolist()
-            tokens = [*draft_tokens[:num_accepted], next_token]
+            tokens = [*window.tokens[1 : num_accepted + 1], next_token]
         return WindowDrawer(self, tokens, logits)
 
     @property
@@ -122,7 +144,7 @@ class WindowDrawer:
 
     Args:
         request: whose.
-        tokens: d1 .. dm and the next token where greedy acceptance decides, else None: the sampler
+        tokens: d1 .. dm and the next token where the target's ids decide, else None: the sampler
             draws from the logits.
         logits: [rows, V] float32, None if the request needs none.
     """

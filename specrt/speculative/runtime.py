@@ -66,14 +66,20 @@ class Runtime:
         drafts = chain.draft(requests, self.target.vocab_size)
         clock.append(time.perf_counter())
         taps = taps_of([member for request in requests for member in request.speculators])
-        logits = any(request.needs_logits for request in requests)
-        num_rows = len(requests) + sum(len(draft.tokens) for draft in drafts)
-        self.target.prepare(num_rows, taps=taps, logits=logits)
+        windows = [
+            request.window(draft.tokens, self.target.max_draw_ids)
+            for request, draft in zip(requests, drafts, strict=True)
+        ]
+        logits = any(
+            request.needs_logits and window.draw is None
+            for request, window in zip(requests, windows, strict=True)
+        )
+        self.target.prepare(windows, taps=taps, logits=logits)
         clock.append(time.perf_counter())
-        verification = self._verify(requests, drafts, taps, logits)
+        verification = self._verify(windows, taps, logits)
         clock.append(time.perf_counter())
         acceptances = [
-            self._accept(request, drafts[i], verification, i) for i, request in enumerate(requests)
+            self._accept(request, windows[i], verification, i) for i, request in enumerate(requests)
         ]
         clock.append(time.perf_counter())
         cursors = [
@@ -94,6 +100,7 @@ class Runtime:
         clock.append(time.perf_counter())
         spent = [after - before for before, after in pairwise(clock)]
         seconds = dict(zip(HOPS, spent, strict=True))
+        num_rows = verification.row_offsets[-1]
         self._observe(requests, drafts, acceptances, num_rows, seconds)
         for i, request in enumerate(requests):
             # What an interrupted step left behind goes; the cursor decides, and moves last.
@@ -122,24 +129,14 @@ class Runtime:
             num_proposed, num_matched = len(draft.tokens), acceptance.num_accepted
             request.policy.observe(num_proposed, num_matched, upkeep, others)
 
-    def _verify(
-        self, requests: list[Request], drafts: list[Draft], taps: frozenset[Tap], logits: bool
-    ) -> Verification:
-        windows = [
-            Window(
-                request.sequence,
-                [request.sequence.last_token, *draft.tokens],
-                request.sequence.cursor.cache_len,
-            )
-            for request, draft in zip(requests, drafts, strict=True)
-        ]
+    def _verify(self, windows: list[Window], taps: frozenset[Tap], logits: bool) -> Verification:
         return self.target.verify(windows, taps=taps, logits=logits)
 
     def _accept(
-        self, request: Request, draft: Draft, verification: Verification, number: int
+        self, request: Request, window: Window, verification: Verification, number: int
     ) -> Acceptance:
-        drawer = request.drawer(draft.tokens, verification, number)
-        return accept(request.sequence, draft.tokens, drawer, request.boundary)
+        drawer = request.drawer(window, verification, number)
+        return accept(request.sequence, window.tokens[1:], drawer, request.boundary)
 
     def _kept(
         self, request: Request, acceptance: Acceptance, verification: Verification, number: int

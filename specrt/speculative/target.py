@@ -12,13 +12,19 @@ from specrt.state.sequence import Cursor, Sequence
 
 
 class Target(Protocol):
-    """A forward over flat rows, with a logits row and the requested taps per row."""
+    """A forward over flat rows, with a logits row and the requested taps per row.
+
+    Attributes:
+        max_draw_ids: the most ids that bias and suppression may name in a window's draw; None for a
+            target that draws none.
+    """
 
     vocab_size: int
     context: int
     max_sequences: int
     preferred_num_draft: int | None
     taps: frozenset[Tap]
+    max_draw_ids: int | None
 
     def open_sequence(self) -> Sequence:
         """A new, empty sequence in a free slot.
@@ -39,8 +45,10 @@ class Target(Protocol):
         fails over a chunk finds the cursor before it, and can feed it again.
         """
 
-    def prepare(self, num_rows: int, *, taps: Collection[Tap] = (), logits: bool = False) -> None:
-        """Make what a verify of so many rows needs, so that its time is that of a step."""
+    def prepare(
+        self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False
+    ) -> None:
+        """Make what this verify needs, so that its time is that of a step."""
 
     def verify(
         self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False

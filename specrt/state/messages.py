@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from specrt.state.draw import Draw
+
 if TYPE_CHECKING:
     from specrt.state.sequence import Sequence
 
@@ -52,11 +54,16 @@ def _named(name: str, layers: list[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What one verify forwards for one sequence: ``tokens`` = [last_token, d1 .. dK]."""
+    """What one verify forwards for one sequence: ``tokens`` = [last_token, d1 .. dK].
+
+    Args:
+        draw: how the target draws the rows' ids, None for the argmax; only for a target that draws.
+    """
 
     sequence: Sequence
     tokens: list[int]
     start_pos: int
+    draw: Draw | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +71,12 @@ class Verification:
     """What a verify computed, flat over the rows of all windows.
 
     Args:
-        ids: [T] int32, the argmax of each row's logits (ties to the lowest id).
+        ids: [T] int32, each row's drawn token, or the argmax of its logits (ties to the lowest id).
         row_offsets: the rows of window b are ``row_offsets[b] : row_offsets[b + 1]``.
-        outcomes: [B, 3] int32 on the host, greedy acceptance of each window: m, the next token, and
+        outcomes: [B, 3] int32 on the host, what each window's ids accept: m, the next token, and
             the cache length behind the rows that are kept then.
-        logits: [T, V] float32 on the host, or None if not asked for.
+        logits: [T, V] float32 on the host, or None if not asked for; of windows with a draw as it
+            left them.
         taps: [T, F] float32 per tap asked for.
 
     The arrays but ``outcomes`` are the target's own buffers: the next verify overwrites them.

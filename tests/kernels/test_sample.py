@@ -1,4 +1,4 @@
-"""sample: every row's token is what a draw means, and the logits are left as they were."""
+"""sample: every row's token is what a draw means."""
 
 import math
 
@@ -6,17 +6,29 @@ import numpy as np
 import pytest
 from emulated import Recorder, needs_emulator, placed
 from sampling_data import random_params, random_row
-from scipy import special
 
 from specrt.errors import MismatchError
-from specrt.kernels.sample import FIELDS, draw_of, edits_of, logprob_of, sample
+from specrt.kernels.sample import KernelDraws, sample
 from specrt.options import SamplingParams
 from specrt.reference import sampling as meaning
+from specrt.sampling import make_sampler
+from specrt.state.draw import Draw
 from specrt.state.step import StepInputs
 
 F = np.float32
-LOGPROB_ERROR = 2.0**-21
 pytestmark = needs_emulator
+
+
+def nothing(shape, dtype):
+    """An array of what no draw has."""
+    return placed(np.full(shape, -(2**30), dtype))
+
+
+def sender(array):
+    def send(values):
+        array[: len(values)] = values
+
+    return send
 
 
 class Batch:
@@ -48,28 +60,26 @@ class Batch:
             first = rows.stop
         self.num_rows = first
 
+    def draw(self, b):
+        """How sequence b draws, None if it has no options."""
+        params, sizes = self.params[b], (self.prompts[b], self.drafts[b])
+        if params is None:
+            return None
+        sampler = make_sampler(params, self.size, self.end_ids)
+        holds_back = len(self.histories[b]) < self.min_totals[b]
+        edits = sampler.edits(self.histories[b], *sizes, holds_back)
+        return Draw(params, params.seed, self.min_totals[b], edits)
+
     def run(self, device, logits):
-        """[T, FIELDS] that the kernel writes."""
-        edits, draws = [], []
-        for b, params in enumerate(self.params):
-            own = edits_of(
-                params, self.size, self.histories[b], self.prompts[b], self.drafts[b], self.end_ids
-            )
-            place = sum(map(len, edits))
-            draws.append(draw_of(params, params.seed, self.min_totals[b], place, len(own)))
-            edits.append(own)
-        saved = placed(np.full((self.num_rows, max(map(len, edits))), np.nan, F))
-        out = placed(np.full((self.num_rows, FIELDS), -7, np.int32))
-        sample(
-            device,
-            logits,
-            saved,
-            self.step,
-            placed(np.stack(draws).view(np.int32).reshape(len(draws), -1)),
-            placed(np.concatenate(edits).view(np.int32).reshape(-1, 4)),
-            out=out,
-        )
-        return out
+        """[T] that the kernel writes."""
+        draws = [self.draw(b) for b in range(len(self.params))]
+        most = max(len(draw.edits) for draw in draws if draw)
+        ids = placed(np.full(self.num_rows, -7, np.int32))
+        self.step.on_device = self.step
+        inputs = KernelDraws(len(draws), most, nothing, sender, lambda: device)
+        inputs.publish(draws)
+        inputs.sample(logits, self.step, ids=ids)
+        return ids
 
     def meant(self, row, logits):
         """The row's token."""
@@ -85,12 +95,10 @@ class Batch:
 
 
 def check(batch, logits, device):
-    before = logits.tobytes()
-    tokens = batch.run(device, logits)[:, 0].tolist()
-    assert logits.tobytes() == before
-    for row, token in enumerate(tokens):
+    before = logits.copy()
+    for row, token in enumerate(batch.run(device, logits).tolist()):
         params = batch.params[int(batch.step.row_seqs[row])]
-        assert token == batch.meant(row, logits), (params, row, batch.size)
+        assert token == batch.meant(row, before), (params, row, batch.size)
 
 
 SIZES = (1, 2, 31, 32, 129, 500, 1024, 1025, 3001, 5000)
@@ -134,7 +142,7 @@ def test_a_larger_vocabulary_with_flushed_subnormals(spread, seed):
 def test_rows_stand_alone():
     rng = np.random.default_rng(1)
     params = SamplingParams(
-        temperature=1.1, top_p=0.8, repetition_penalty=1.2, presence_penalty=0.3, seed=5, logprobs=0
+        temperature=1.1, top_p=0.8, repetition_penalty=1.2, presence_penalty=0.3, seed=5
     )
     for num_draft in (64, 32, *range(17)):
         batch = Batch(np.random.default_rng(2), 77, [params], [64])
@@ -142,8 +150,8 @@ def test_rows_stand_alone():
         batch.num_rows = num_draft + 1
         batch.step.row_offsets[1] = batch.num_rows
         if num_draft == 64:
-            rows = placed(rng.normal(0, 2, (65, 77)).astype(F))
-            whole = batch.run(Recorder(), rows)
+            rows = rng.normal(0, 2, (65, 77)).astype(F)
+            whole = batch.run(Recorder(), placed(rows))
         else:
             got = batch.run(Recorder(), placed(rows[: num_draft + 1]))
             assert (got == whole[: num_draft + 1]).all()
@@ -177,43 +185,35 @@ def test_logits_that_only_their_bits_tell_apart(ascending):
     check(batch, placed(np.array(rows)), Recorder())
 
 
-@pytest.mark.parametrize("size", [1, 33, 5000])
-def test_log_probabilities_are_the_log_softmax(size):
-    rng = np.random.default_rng(size)
-    rows = placed(rng.normal(0, 4, (4, size)).astype(F))
-    params = SamplingParams(temperature=0.7, logit_bias={0: 3.0}, seed=2, logprobs=0)
-    for drawn, row in zip(Batch(rng, size, [params], [3]).run(Recorder(), rows), rows, strict=True):
-        exact = special.log_softmax(row.astype(np.float64))[drawn[0]]
-        assert logprob_of(drawn) == pytest.approx(exact, abs=LOGPROB_ERROR)
-
-
-def test_log_probabilities_of_masked_extremes():
-    inf, nan = math.inf, math.nan
-    rows = np.array([[nan, 1, -inf, 1], [-inf] * 4, [0, inf, 1, 2], [nan] * 4], F)
-    params = SamplingParams(temperature=1.0, seed=2, logprobs=0)
-    drawn = Batch(np.random.default_rng(0), 4, [params], [3]).run(Recorder(), placed(rows))
-    half = pytest.approx(-math.log(2), abs=LOGPROB_ERROR)
-    assert [logprob_of(row) for row in drawn] == [half, -inf, 0, -inf]
-    assert drawn[0, 0] in (1, 3) and drawn[1:, 0].tolist() == [0, 1, 0]
+def test_rows_that_do_not_draw_keep_their_ids_and_their_logits():
+    rng = np.random.default_rng(4)
+    params = SamplingParams(temperature=1.0, repetition_penalty=2.0, seed=6)
+    batch = Batch(rng, 40, [params] * 3, [1, 2, 0])
+    batch.params[1] = None
+    rows = placed(rng.normal(0, 1, (batch.num_rows, 40)).astype(F))
+    before, drawn = rows.copy(), batch.run(Recorder(), rows)
+    assert drawn[2:5].tolist() == [-7] * 3
+    np.testing.assert_array_equal(rows[2:5], before[2:5])
+    for row in (0, 1, 5):
+        assert drawn[row] == batch.meant(row, before)
 
 
 def test_wrong_arguments_are_refused():
-    step = StepInputs(3, 1, 1, 0)
-    good = [np.zeros((3, 8), F), np.zeros((3, 2), F), step]
-    good += [placed(np.zeros((1, 16), np.int32)), placed(np.zeros((2, 4), np.int32))]
-    out = np.zeros((3, FIELDS), np.int32)
+    draws, edits = placed(np.zeros((1, 16), np.int32)), placed(np.zeros((2, 4), np.int32))
+    good = [np.zeros((3, 8), F), StepInputs(3, 1, 1, 0), draws, edits]
+    ids = np.zeros(3, np.int32)
     for place, wrong in (
         (0, np.zeros((3, 8))),
         (0, np.zeros((3, 16), F)[:, ::2]),
         (0, np.zeros((4, 8), F)),
-        (1, np.zeros((2, 2), F)),
-        (3, np.zeros((2, 16), np.int32)),
-        (4, np.zeros((2, 3), np.int32)),
-        (4, placed(np.zeros((2, 4), np.int32), 4)),
+        (1, StepInputs(2, 1, 1, 0)),
+        (2, np.zeros((2, 16), np.int32)),
+        (3, np.zeros((2, 3), np.int32)),
+        (3, placed(np.zeros((2, 4), np.int32), 4)),
     ):
         given = [*good]
         given[place] = wrong
         with pytest.raises(MismatchError, match="sample"):
-            sample(Recorder(), *given, out=out)
-    with pytest.raises(MismatchError, match="sample: out"):
-        sample(Recorder(), *good, out=out[:, :4])
+            sample(Recorder(), *given, ids=ids)
+    with pytest.raises(MismatchError, match="sample: ids"):
+        sample(Recorder(), *good, ids=ids[:2])

@@ -10,7 +10,6 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +126,12 @@ class Emulator:
         return nullcontext()
 
     def sender(self, array: np.ndarray[Any, Any]) -> Callable[[np.ndarray[Any, Any]], None]:
-        """What copies values into the array."""
-        return partial(np.copyto, array)
+        """What copies values into the array's first places."""
+
+        def send(values: np.ndarray[Any, Any]) -> None:
+            array[: len(values)] = values
+
+        return send
 
     def program(self, launches: Sequence[RecordedLaunch]) -> PlainProgram:
         """What makes these launches, again and again."""
