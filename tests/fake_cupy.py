@@ -104,6 +104,7 @@ class FakeArray(np.ndarray):
 
     def get(self, stream):
         self.cupy.num_downloads += 1
+        self.cupy.num_bytes_back += self.nbytes
         stream.synchronize()
         return np.array(self)
 
@@ -115,7 +116,7 @@ class FakeCupy:
 
     def __init__(self, devices=1, capability="90", nvrtc=(13, 0)):
         self.modules, self.launches = [], []
-        self.num_graph_launches = self.num_uploads = self.num_downloads = 0
+        self.num_graph_launches = self.num_uploads = self.num_downloads = self.num_bytes_back = 0
         self.free = FREE_BYTES
         self._devices, self._capability, self._nvrtc = devices, capability, nvrtc
         self._emulator = Emulator()

@@ -1,6 +1,7 @@
 """The sampler: Philox, the twin against its meaning, counts that follow, and the distribution."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from specrt.errors import MismatchError, OptionError
 from specrt.options import SamplingParams
 from specrt.reference import sampling as meaning
 from specrt.sampling import make_sampler
+from specrt.state.draw import EDIT, ENDS, SEEN
 
 F = np.float32
 NO_HISTORY = np.zeros(0, np.int32)
@@ -150,6 +152,39 @@ def test_counts_follow_a_history_that_grows_shrinks_and_diverges(seed):
         assert kept.draw(*args) == Sampler(params, 1, size).draw(*args)
         expected = meaning.sample(row, history, prompt_len, params, 1, position)
         assert kept.draw(*args) == expected
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_edits_are_what_options_and_history_change(seed):
+    """Of one sampler whose history grows, and of whose drafts some are dropped."""
+    rng, size = np.random.default_rng(seed), 50
+    params = SamplingParams(logit_bias={3: 1.0, 49: -math.inf, 8: 1e300}, repetition_penalty=1.2)
+    if seed % 2:
+        params = replace(params, repetition_penalty=1.0)
+    sampler = Sampler(params, 1, size, (8, 9, -1, size))
+    history = rng.integers(0, size, 9).astype(np.int32)
+    for _ in range(20):
+        draft = rng.integers(0, size, rng.integers(0, 6)).tolist()
+        holds_back, prompt_len = bool(rng.integers(2)), int(rng.integers(3, 6))
+        edits = sampler.edits(history, prompt_len, draft, holds_back)
+        assert edits.dtype == EDIT
+        seen = history.tolist() if params.penalises else []
+        expected = {*params.logit_bias, *seen, *(draft if seen else ())}
+        expected |= {8, 9} if holds_back else set()
+        assert sorted(edits["id"]) == sorted(expected)
+        for token, bias, flags, count in edits.tolist():
+            assert bias == {3: 1.0, 49: -math.inf, 8: math.inf}.get(token, 0)
+            assert bool(flags & SEEN) == (token in seen)
+            assert bool(flags & ENDS) == (holds_back and token in (8, 9))
+            assert count == seen[prompt_len:].count(token)
+        history = np.concatenate([history, np.array(draft[:2], np.int32)])
+
+
+def test_edits_of_ids_outside_of_the_vocabulary_are_refused():
+    sampler = Sampler(SamplingParams(presence_penalty=1.0), 1, 5)
+    for history, draft in (([0, 5], []), ([0, 1], [5]), ([0, 1], [-1])):
+        with pytest.raises(MismatchError, match="expected an id below the vocabulary's size 5"):
+            sampler.edits(np.array(history, np.int32), 0, draft, False)
 
 
 def test_a_rejected_draft_and_a_refused_draw_leave_nothing_behind():

@@ -109,12 +109,13 @@ cdef class Edits:
     ``place[id]`` is where an id's edit lies if the edit there is of this id, else anything.
     """
 
+    cdef object array
     cdef edit_t[::1] items
     cdef int[::1] place
     cdef int size
 
     def __init__(self, int most, int[::1] place):
-        self.items = np.empty(most, EDIT)
+        self.array = self.items = np.empty(most, EDIT)
         self.place = place
 
     cdef edit_t *of(self, int token) noexcept:
@@ -292,7 +293,7 @@ cdef class Sampler:
             edits.of(self.ends[i]).flags |= is_end
         for i in range(self.biased.shape[0]):
             edits.of(self.biased[i]).bias = self.biases[i]
-        return np.asarray(edits.items)[: edits.size]
+        return edits.array[: edits.size]
 
     cdef void cut(self) noexcept nogil:
         """Keep what top-k and top-p keep; min-p is the row's least t."""
