@@ -9,12 +9,11 @@
 typedef unsigned long long u64;
 
 const u64 ALL = ~0ull;
-const float LEAST = -29.0f; /* its weight is 0 */
 
 struct Draw { /* of a sequence; specrt/kernels/sample.py has the same */
     u64 seed;
     double top_p;
-    float scale, least; /* 1 / temperature, 0 for greedy; log(min_p), or LEAST if that is more */
+    float scale, least; /* 1 / temperature, 0 for greedy; log(min_p), or -29 if that is more */
     float repetition, presence, frequency;
     int top_k; /* 0 for none */
     int min_total;
@@ -47,7 +46,7 @@ __device__ __forceinline__ float capped(float x)
     return most < x ? most : x;
 }
 
-/* rint(2^40 exp(t)) for LEAST <= t <= 0. */
+/* rint(2^40 exp(t)) for -29 <= t <= 0; of -29 it is 0. */
 __device__ __forceinline__ u64 weight_of(float t)
 {
     const float rounding = 12582912.0f; /* 3 * 2^22: adding it rounds to the nearest integer */

@@ -26,8 +26,7 @@ PARAMS: Mapping[str, SamplingParams] = {
         repetition_penalty=1.2,
         presence_penalty=0.3,
         frequency_penalty=0.2,
-        seed=12,
-        logprobs=1,
+        seed=12,  # and no log probabilities: a target that can draws in verify
     ),
 }
 END_ID, STOP_STRING = "end id", "stop string"

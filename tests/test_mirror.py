@@ -13,7 +13,7 @@ from specrt.reference import ReferenceOps
 
 ROOT = Path(__file__).parent.parent
 NOT_OPS = {"record", "buffer", "weight", "vector", "acts", "step_inputs"}
-NOT_OPS |= {"kv_layer", "kv_read", "kv_write", "assign", "to_host"}
+NOT_OPS |= {"draws", "kv_layer", "kv_read", "kv_write", "assign", "to_host"}
 TABLE = {
     name: member for name, member in inspect.getmembers(Ops, inspect.isfunction) if name[0] != "_"
 }

@@ -26,7 +26,7 @@ del DRAWN["greedy"]
 DRAWN["many biases"] = SamplingParams(
     temperature=1.0, top_p=0.95, seed=8, logit_bias={i: 0.3 * (i % 7) for i in range(0, 200, 3)}
 )
-COUNT = 14
+COUNT = 12
 
 
 def load(name, device="emulator", **options):
@@ -130,21 +130,22 @@ def test_all_kinds_beside_each_other(verified):
     """Greedy, drawn and with log probabilities, each as if alone, whatever the others are."""
     llm, ids = emulated("llama-quant"), prompt("llama-quant")
     kinds = [
-        (14, SamplingParams()),
-        (12, DRAWN["penalties"]),
-        (4, SETTINGS["penalties"]),
-        (10, DRAWN["hot"]),
-        (10, DRAWN["greedy penalties"]),
-        (6, SETTINGS["warm"]),
-        (8, SamplingParams(min_tokens=5, stop_token_ids=(3,))),
+        (9, SamplingParams()),
+        (8, DRAWN["penalties"]),
+        (3, SETTINGS["penalties"]),
+        (6, DRAWN["hot"]),
+        (5, DRAWN["greedy penalties"]),
+        (4, SETTINGS["warm"]),
+        (6, SamplingParams(min_tokens=4, stop_token_ids=(3,))),
     ]
     params = [with_tokens(kind, count) for count, kind in kinds]
     prompts = [ids[i:] for i in range(len(kinds))]
     alone = [run(llm, *one) for one in zip(prompts, params, strict=True)]
     seen = verified(llm)
-    for spec in (None, "ngram"):
-        for got, expected in zip(llm.generate(prompts, params, spec=spec), alone, strict=True):
-            same(got, expected)
+    batch = llm.generate(prompts, params, spec="ngram")
+    for got, expected in zip(batch, alone, strict=True):
+        same(got, expected)
+    assert any(got.stats.num_drafted for got in batch)
     assert ([False, True, False, True], True) in seen  # the first four
     assert any(len(set(draws)) == 2 and not logits for draws, logits in seen)
 
