@@ -243,10 +243,12 @@ def bind_attention(ops: Ops, case: AttentionCase) -> Call:
     ops.kv_write(cache, step.page_table[0, positions // PAGE], positions, k, v)
     q = random_rows(ops, case.rows, case.heads * case.head_dim)
     out = ops.buffer(q.shape, np.float32)
-    scale = case.head_dim**-0.5
+    scale, softcap = case.head_dim**-0.5, case.softcap
     return recorded(
         ops,
-        lambda: ops.attention(q, cache, step, scale=scale, window=case.window, out=out),
+        lambda: ops.attention(
+            q, cache, step, scale=scale, window=case.window, out=out, softcap=softcap
+        ),
         k.nbytes + v.nbytes,
         out,
     )

@@ -156,6 +156,7 @@ class KernelOps:
         scale: float,
         window: int,
         out: Array,
+        softcap: float = 0.0,
     ) -> None:
         """Attention over the cache."""
         scratch = self._scratch_for(len(q), q.shape[1], cache, step)
@@ -167,6 +168,7 @@ class KernelOps:
             scale=scale,
             window=window,
             out=out,
+            softcap=softcap,
             scratch=scratch,
         )
 
