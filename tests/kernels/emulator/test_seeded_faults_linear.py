@@ -119,7 +119,7 @@ def test_the_emulator_names_the_line(tmp_path, fault):
         ("tile_int8.cuh", "MAGIC_BITS - Type::offset * sum", "MAGIC_BITS - sum", MMA[1]),
         ("tile_int8.cuh", "group == half ? own", "group != half ? own", DOT),
         ("tile_int8.cuh", "if (next.first == place.end)", "if (next.first == num_blocks)", TILED),
-        ("quant_blocks.cuh", "16 * row + 4 * j", "16 * (row ^ 1) + 4 * j", MMA[0]),
+        ("quant_layout.cuh", "16 * row + 4 * j", "16 * (row ^ 1) + 4 * j", MMA[0]),
     ],
 )
 def test_the_values_are_wrong(tmp_path, file, right, wrong, launch):
