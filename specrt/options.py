@@ -127,8 +127,13 @@ class SamplingParams:
     @property
     def changes_logits(self) -> bool:
         """True if a bias or a penalty changes the logits before the draw."""
+        return bool(self.logit_bias) or self.penalises
+
+    @property
+    def penalises(self) -> bool:
+        """True if the ids of the history count in the draw."""
         penalties = (self.presence_penalty, self.frequency_penalty)
-        return bool(self.logit_bias) or self.repetition_penalty != 1 or any(penalties)
+        return self.repetition_penalty != 1 or any(penalties)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ UNTYPED = [name for name, module in MODULES.items() if not module.type]
 BOUNDS = re.compile(r"\.entry (\w+)\([^)]*\)\s*\.maxntid (\d+)[^{]*?(?:\.minnctapersm (\d+))?\s*\{")
 FEW = {"embed": (75, 120)}
 """Files that are a few lines over what another holds on all architectures."""
-NARROW = {"accept", "head"}
+NARROW = {"accept", "head", "sample"}
 """Files without a form that loads all of its rows 16 bytes at a time."""
 NARROW_LOADS = {"select": 1, "rope_kv": 3, "attention": 2}
 """Most loads of wide forms that are of no row: which it is, where it stands, what it sums to."""
@@ -95,6 +95,13 @@ def test_linear_reads_weights_and_rows_16_bytes_at_a_time(kind):
 def test_top_k_loads_16_bytes_at_a_time():
     loads = of_ptx(COMPILER.ptx(MODULES["head"].text))["head_top_k_aligned"].loads
     assert loads[128] and sum(loads.values()) == loads[128] + 1  # the values of the ids found
+
+
+def test_sample_reads_rows_16_bytes_at_a_time():
+    """In each of its seven passes; where it does not, it has other wide loads, of edits."""
+    counted = of_ptx(COMPILER.ptx(MODULES["sample"].text))
+    aligned, others = (counted[f"sample_{form}"].loads for form in ("aligned", "any"))
+    assert aligned[128] >= others[128] + 7 and aligned[32] < others[32]
 
 
 def test_the_words_that_toys_use_compile_for_each_architecture():

@@ -29,7 +29,7 @@ FLAGS = (
 
 SANITIZE = ("-fsanitize=thread", "-g1", "-O1")
 
-ENTRY = re.compile(r'extern "C" __global__ void __launch_bounds__\((\w+)(?:, \w+)?\)\s+(\w+)\(')
+ENTRY = re.compile(r'extern "C" __global__ void __launch_bounds__\(([^),]+)[^)]*\)\s+(\w+)\(')
 
 
 def cache_folder() -> Path:

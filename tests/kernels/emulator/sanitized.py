@@ -62,13 +62,15 @@ def report_of(*names: str, folder: Path | None = None) -> str:
 
 def main(folder: str, *names: str) -> None:
     """Run the names; the sanitiser ends the process at a race."""
-    from race_cases import CASES  # in this process only: it imports all kernels
+    from drawing import run_sample  # in this process only: it imports all kernels
+    from race_cases import CASES
 
     from specrt.bench.op_cases import OPS
     from specrt.kernels import KernelOps
     from specrt.kernels.emulator import Emulator
 
-    ops = KernelOps(Emulator(1, Path(folder) if folder else None, sanitize=True))
+    sanitized = Emulator(1, Path(folder) if folder else None, sanitize=True)
+    ops = KernelOps(sanitized)
     for name in names:
         op, _, toy = name.partition(":")
         if toy:
@@ -77,7 +79,10 @@ def main(folder: str, *names: str) -> None:
             device = Emulator(1, HERE, sanitize=True)
             device.launch("toys", toy, grid, THREADS, (x, out), 4 * THREADS)
         for case in () if toy else CASES[op]:
-            OPS[op].bind(ops, case).results()
+            if op == "sample":  # no op, but a kernel
+                run_sample(sanitized, *case)
+            else:
+                OPS[op].bind(ops, case).results()
     print("finished", *names)
 
 

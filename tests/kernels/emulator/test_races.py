@@ -75,6 +75,11 @@ FAULTS = {
         "load(reinterpret_cast<const int4 *>(chunk.q(row)",
     ),
     "rope_kv": ("rope_kv.cu", "    __syncwarp();\n", "v.x = rotated("),
+    "sample": (
+        "sample.cu",
+        "    __syncthreads();\n}\n\n/* The least key such",
+        "atomicAdd(shared->bins + (distance(t)",
+    ),
     "attention": (
         "attention.cu",
         "            __syncthreads();\n            const int free",

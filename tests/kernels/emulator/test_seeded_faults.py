@@ -5,6 +5,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from emulated import broken, needs_emulator, placed
+from kernels.emulator.drawing import run_sample
 from ops.rows import assert_same_bits, empty_acts, nans
 
 from specrt.kernels.accept import accept
@@ -111,6 +112,14 @@ FAULTS = {
         *("rms_norm.cu", "const bool there = i < r.width", "const bool there = i < r.width + 4"),
         *(run_rms_norm_acts, 96, "16 bytes at .* outside"),
     ),
+    "no barrier before partial sums are written again": (
+        *("sample.cu", "    __syncthreads(); /* nobody reads partial any more */\n"),
+        *("", run_sample, 132, r"no barrier between .* sample\.cu:\d+"),
+    ),
+    "a bin behind the last": (
+        *("sample.cu", "(distance(t) >> shift) % THREADS", "700", run_sample, 132),
+        "8 bytes at .* outside of shared memory",
+    ),
     "a window that is one row too long": (
         *("accept.cu", "row + 1 >= end", "row >= end", run_accept, 33),
         "4 bytes at .* outside",
@@ -136,6 +145,16 @@ def test_the_emulator_names_the_line(tmp_path, fault):
     assert ".cu" in str(caught.value)
 
 
+SAMPLE_FAULTS = [
+    # No barrier behind cleared bins, nor behind edited logits.
+    ("static_cast<u64>(0));\n    __syncthreads();", "static_cast<u64>(0));"),
+    ("one.w + count));\n    }\n    __syncthreads();", "one.w + count));\n    }"),
+    ("static_cast<u64>(load(&draw->top_k))", "static_cast<u64>(load(&draw->top_k) + 1)"),
+    ("load(positions + number) + 1", "load(positions + number)"),
+    ("tokens + first + 1, ", "tokens + first, "),
+]
+
+
 @pytest.mark.parametrize(
     ("file", "right", "wrong", "run"),
     [
@@ -152,6 +171,8 @@ def test_the_emulator_names_the_line(tmp_path, fault):
         ("accept.cu", "row + 1 >= end", "row + 2 >= end", run_accept),
         ("quantize.cuh", "flip = 4; flip > 0", "flip = 2; flip > 0", run_rms_norm_acts),
         ("rms_norm.cu", "(acts, v, start + i", "(acts, v, i", run_rms_norm_acts),
+        *(("sample.cu", right, wrong, run_sample) for right, wrong in SAMPLE_FAULTS),
+        ("draw.cuh", "order_key(x, id) <= row.cut", "order_key(x, id) < row.cut", run_sample),
         ("select.cu", "chosen * x_stride", "row * x_stride", run_select),
         ("accept.cu", "load(positions + first)", "load(positions)", run_accept),
     ],
