@@ -7,8 +7,8 @@
  * logit (+inf counting as the largest float), the low and the high word of the sum of rint(2^40
  * exp(x - largest)) over the raw logits, and the bits of the token's own.
  *
- * Grid T: a block is one row, so rows stand alone. The _x4 entry wants size % 4 = 0 and logits at a
- * multiple of 16. Weights are whole numbers, so their sums need no order, and the token is the
+ * Grid T: a block is one row, so rows stand alone. sample_aligned wants size % 4 = 0 and logits at
+ * a multiple of 16. Weights are whole numbers, so their sums need no order, and the token is the
  * reference's where no subnormal number arises. Shared memory: a Shared.
  */
 #include "draw.cuh"
@@ -316,18 +316,18 @@ __device__ __forceinline__ void sample(float *logits, float *saved, const Draw *
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-sample_x4(float *logits, float *saved, const Draw *draws, const int4 *edits, const int *tokens,
-          const int *positions, const int *row_seqs, const int *row_offsets, int *out, int size,
-          int max_edits)
+sample_aligned(float *logits, float *saved, const Draw *draws, const int4 *edits,
+               const int *tokens, const int *positions, const int *row_seqs,
+               const int *row_offsets, int *out, int size, int max_edits)
 {
     sample<true>(logits, saved, draws, edits, tokens, positions, row_seqs, row_offsets, out, size,
                  max_edits);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-sample_x1(float *logits, float *saved, const Draw *draws, const int4 *edits, const int *tokens,
-          const int *positions, const int *row_seqs, const int *row_offsets, int *out, int size,
-          int max_edits)
+sample_any(float *logits, float *saved, const Draw *draws, const int4 *edits,
+           const int *tokens, const int *positions, const int *row_seqs,
+           const int *row_offsets, int *out, int size, int max_edits)
 {
     sample<false>(logits, saved, draws, edits, tokens, positions, row_seqs, row_offsets, out, size,
                   max_edits);

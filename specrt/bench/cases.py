@@ -31,11 +31,12 @@ class RowsCase:
 
 @dataclass(frozen=True, slots=True)
 class NormCase:
-    """Rows with a weight, and with what is added last."""
+    """Rows with a weight, and with what is added last; or only prepared for a matrix."""
 
     width: int
     rows: int
     add: bool = False
+    prepares: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,12 @@ class EmbedCase:
 
 @dataclass(frozen=True, slots=True)
 class GluCase:
-    """Gated rows."""
+    """Gated rows, or only prepared for a matrix."""
 
     activation: Activation
     width: int
     rows: int
+    prepares: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +123,18 @@ HEAD: Final = (
     *(LinearCase("Q6_K", 262_144, 768, rows) for rows in (1, 9)),  # as large as Gemma 3's
 )
 EMBED: Final = tuple(EmbedCase(kind, 49_152, 768, 9) for kind in ("Q8_0", "Q4_K", "F16"))
-RMS_NORM: Final = tuple(NormCase(width, rows) for width in (576, 4096) for rows in ROWS)
+RMS_NORM: Final = (
+    *(NormCase(width, rows) for width in (576, 4096) for rows in ROWS),
+    *(NormCase(4096, rows, prepares=True) for rows in ROWS),
+)
 QUANTIZE: Final = tuple(QuantizeCase(width, rows) for width in (576, 4096) for rows in ROWS)
 COPY: Final = (RowsCase(576, 9), RowsCase(4096, 9))
 SELECT: Final = COPY
 ACCEPT: Final = tuple(AcceptCase(windows, rows) for windows in (1, 4) for rows in (4, 17, 65))
-GLU: Final = tuple(GluCase(kind, 1536, rows) for kind in ("silu", "gelu_tanh") for rows in ROWS)
+GLU: Final = (
+    *(GluCase(kind, 1536, rows) for kind in ("silu", "gelu_tanh") for rows in ROWS),
+    *(GluCase("silu", 1536, rows, prepares=True) for rows in ROWS),
+)
 ATTENTION: Final = tuple(
     AttentionCase(kv_type, *heads, length, rows)
     for heads in ((9, 3, 64), (4, 1, 256))

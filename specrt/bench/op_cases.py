@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -58,7 +58,7 @@ class OpBench:
     Args:
         cases: one kind of case.
         bind: makes the call of a case on an op set.
-        twin: the case that the reference runs: fewer outputs of the same ones.
+        twin: the case that the reference runs: fewer outputs of the same ones, rows as they are.
         exact: host and reference agree by bits.
     """
 
@@ -121,6 +121,39 @@ def recorded(ops: Ops, op: Callable[[], None], num_bytes: int, *out: Array) -> C
     return Call(program.run, results, num_bytes)
 
 
+def preparing(
+    ops: Ops, op: Callable[[Array | None, Any | None], None], num_bytes: int, out: Array
+) -> Call:
+    """A call that prepares its rows and writes no others.
+
+    Args:
+        op: writes rows, prepared ones, or both.
+        out: where the rows are written that the prepared ones are checked by.
+    """
+    weight = ops.weight(random_tensor("Q8_0", 1, out.shape[1]), "int8x2")
+    acts, expected = (ops.acts(len(out), out.shape[1], [weight]) for _ in range(2))
+    with ops.record() as program:
+        op(None, acts)
+
+    def results() -> list[Array]:
+        for array in _int8_arrays(acts):
+            ops.assign(array, poison(array))
+        program.run()
+        op(out, None)
+        ops.quantize(out, out=expected)
+        for got, right in zip(_int8_arrays(acts), _int8_arrays(expected), strict=True):
+            if ops.to_host(got).tobytes() != ops.to_host(right).tobytes():
+                raise WrongResultError("prepared rows are not what quantize makes of the rows")
+        return [ops.to_host(out)]
+
+    return Call(program.run, results, num_bytes)
+
+
+def _int8_arrays(acts: Any) -> list[Array]:
+    forms = (form for form in (acts.first, acts.second) if form is not None)
+    return [array for form in forms for array in (form.q, form.d, form.sums)]
+
+
 def bind_linear(ops: Ops, case: LinearCase) -> Call:
     """The product alone; the rows are prepared before."""
     tensor = random_tensor(case.type, case.outputs, case.width)
@@ -174,7 +207,13 @@ def bind_rms_norm(ops: Ops, case: NormCase) -> Call:
     add = random_rows(ops, case.rows, case.width, 10) if case.add else None
     out = ops.buffer(x.shape, np.float32)
     num_bytes = (3 if case.add else 2) * x.nbytes
-    return recorded(ops, lambda: ops.rms_norm(x, weight, 1e-5, out=out, add=add), num_bytes, out)
+
+    def op(out: Array | None, acts: Any | None) -> None:
+        ops.rms_norm(x, weight, 1e-5, out=out, add=add, acts=acts)
+
+    if case.prepares:
+        return preparing(ops, op, num_bytes, out)
+    return recorded(ops, lambda: op(out, None), num_bytes, out)
 
 
 def bind_quantize(ops: Ops, case: QuantizeCase) -> Call:
@@ -182,12 +221,7 @@ def bind_quantize(ops: Ops, case: QuantizeCase) -> Call:
     x = random_rows(ops, case.rows, case.width)
     weight = ops.weight(random_tensor("Q8_0", 1, case.width), case.role)
     acts: Any = ops.acts(case.rows, case.width, [weight])
-    out = [
-        array
-        for form in (acts.first, acts.second)
-        if form is not None
-        for array in (form.q, form.d, form.sums)
-    ]
+    out = _int8_arrays(acts)
     num_bytes = x.nbytes + sum(array.nbytes for array in out)
     return recorded(ops, lambda: ops.quantize(x, out=acts), num_bytes, *out)
 
@@ -203,9 +237,13 @@ def bind_glu(ops: Ops, case: GluCase) -> Call:
     """Gate and up."""
     gate, up = (random_rows(ops, case.rows, case.width, seed) for seed in (4, 5))
     out = ops.buffer(gate.shape, np.float32)
-    return recorded(
-        ops, lambda: ops.glu(gate, up, activation=case.activation, out=out), 3 * out.nbytes, out
-    )
+
+    def op(out: Array | None, acts: Any | None) -> None:
+        ops.glu(gate, up, activation=case.activation, out=out, acts=acts)
+
+    if case.prepares:
+        return preparing(ops, op, 3 * out.nbytes, out)
+    return recorded(ops, lambda: op(out, None), 3 * out.nbytes, out)
 
 
 def bind_select(ops: Ops, case: RowsCase) -> Call:
@@ -294,6 +332,10 @@ def _sequence(ops: Ops, case: AttentionCase | RopeCase) -> tuple[Any, Any]:
     return ops.kv_layer(pages, case.kv_heads, case.head_dim, case.kv_type, 0), step
 
 
+def _written(case: Any) -> Any:
+    return replace(case, prepares=False)
+
+
 def _fewer_outputs(case: LinearCase) -> LinearCase:
     return LinearCase(case.type, TWIN_OUTPUTS, case.width, case.rows, case.role)
 
@@ -304,11 +346,11 @@ OPS: Final = MappingProxyType(
         "attention": OpBench(cases.ATTENTION, bind_attention, exact=False),
         "copy": OpBench(cases.COPY, bind_copy),
         "embed": OpBench(cases.EMBED, bind_embed),
-        "glu": OpBench(cases.GLU, bind_glu, exact=False),
+        "glu": OpBench(cases.GLU, bind_glu, exact=False, twin=_written),
         "head": OpBench(cases.HEAD, bind_head, twin=_fewer_outputs),
         "linear": OpBench(cases.LINEAR, bind_linear, twin=_fewer_outputs),
         "quantize": OpBench(cases.QUANTIZE, bind_quantize),
-        "rms_norm": OpBench(cases.RMS_NORM, bind_rms_norm, exact=False),
+        "rms_norm": OpBench(cases.RMS_NORM, bind_rms_norm, exact=False, twin=_written),
         "rope_kv": OpBench(cases.ROPE_KV, bind_rope_kv),
         "select": OpBench(cases.SELECT, bind_select),
     }

@@ -112,7 +112,7 @@ def verify_case(ops: Ops, op: str, case: Any, exact: bool) -> Verified:
     if exact:
         different = sum(_different(*pair) for pair in zip(got, reference, strict=True))
         return Verified(op, asdict(case), exact, None, different)
-    oracle = bench.bind(OracleOps(), case).results()
+    oracle = bench.bind(OracleOps(), bench.twin(case)).results()
     shares = [error_share(*three) for three in zip(got, reference, oracle, strict=True)]
     return Verified(op, asdict(case), exact, float(np.max(shares)), 0)
 

@@ -25,6 +25,7 @@ from specrt.ops import KVType
 
 ROWS: Final = (1, 3, 17)
 WIDTHS: Final = (1300, 333)
+PREPARED_WIDTHS: Final = (1312, 96)
 OUTPUTS: Final = 37
 KV_TYPES: Final[tuple[KVType, ...]] = ("f32", "f16", "q8_0")
 
@@ -65,7 +66,12 @@ CHECKS: Final = (
     Check("embed", tuple(EmbedCase(kind, OUTPUTS, _width(kind), 5) for kind in TYPES)),
     Check(
         "glu",
-        tuple(GluCase(kind, width, 7) for kind in ("silu", "gelu_tanh") for width in WIDTHS),
+        tuple(
+            GluCase(kind, width, 7, prepares)
+            for kind in ("silu", "gelu_tanh")
+            for widths, prepares in ((WIDTHS, False), (PREPARED_WIDTHS, True))
+            for width in widths
+        ),
         exact=False,
     ),
     Check(
@@ -82,11 +88,18 @@ CHECKS: Final = (
     ),
     Check(
         "quantize",
-        tuple(QuantizeCase(width, 7, role) for width in (1312, 96) for role in ("int8", "int8x2")),
+        tuple(
+            QuantizeCase(width, 7, role) for width in PREPARED_WIDTHS for role in ("int8", "int8x2")
+        ),
     ),
     Check(
         "rms_norm",
-        tuple(NormCase(width, 7, add) for width in WIDTHS for add in (False, True)),
+        tuple(
+            NormCase(width, 7, add, prepares)
+            for add in (False, True)
+            for widths, prepares in ((WIDTHS, False), (PREPARED_WIDTHS, True))
+            for width in widths
+        ),
         exact=False,
     ),
     Check("rope_kv", tuple(RopeCase(kv_type, 9, 3, 64, 203, 9) for kv_type in KV_TYPES)),

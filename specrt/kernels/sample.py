@@ -78,7 +78,7 @@ def sample(
         return
     inputs = (step.tokens, step.positions, step.row_seqs, step.row_offsets)
     sizes = np.int32(size), np.int32(saved.shape[1])
-    form = "x4" if size % 4 == 0 and aligned(16, logits) else "x1"
+    form = "aligned" if size % 4 == 0 and aligned(16, logits) else "any"
     args = (logits, saved, draws, edits, *inputs, out, *sizes)
     device.launch("sample", f"sample_{form}", (num_rows,), THREADS, args, SHARED_BYTES)
 

@@ -99,3 +99,15 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path, monkeypatch):
     assert main(["ops", *flags]) == 130
     saved = json.loads(file.read_text())
     assert not saved["complete"] and len(saved["results"]) == 1
+
+
+@pytest.mark.parametrize("op", ["glu", "rms_norm"])
+def test_wrongly_prepared_rows_are_told(op):
+    class Wrong(HostOps):
+        def quantize(self, x, *, out):
+            super().quantize(x, out=out)
+            out.first.q[0, 0] ^= 1
+
+    case = next(case for case in OPS[op].cases if case.prepares)
+    with pytest.raises(WrongResultError, match="prepared rows"):
+        OPS[op].bind(Wrong(threads=1), small(case)).results()

@@ -11,7 +11,7 @@ from specrt.bench import verify
 from specrt.bench.__main__ import main
 from specrt.bench.cases import TYPES
 from specrt.bench.op_cases import OPS
-from specrt.bench.verify_cases import CHECKS
+from specrt.bench.verify_cases import CHECKS, WIDTHS
 from specrt.host import HostOps
 from specrt.reference import ReferenceOps
 
@@ -47,15 +47,19 @@ def test_the_host_holds(tmp_path, capsys):
 class Wrong(ReferenceOps):
     """Ops that are off, leave a value out, or leave a NaN."""
 
-    def glu(self, gate, up, *, activation, out):
-        super().glu(gate, up, activation=activation, out=out)
-        self._do(lambda: out.__setitem__((0, 0), out[0, 0] + np.float32(1e-3)))
+    def glu(self, gate, up, *, activation, out, acts=None):
+        super().glu(gate, up, activation=activation, out=out, acts=acts)
+        if gate.shape[1] in WIDTHS:
+            self._do(lambda: out.__setitem__((0, 0), out[0, 0] + np.float32(1e-3)))
 
     def copy(self, x, *, out):
         super().copy(x[:, :-1], out=out[:, :-1])
 
-    def rms_norm(self, x, weight, eps, *, out, add=None):
-        super().rms_norm(x[:-1], weight, eps, out=out[:-1], add=None if add is None else add[:-1])
+    def rms_norm(self, x, weight, eps, *, out, add=None, acts=None):
+        if x.shape[1] in WIDTHS:
+            x, out = x[:-1], out[:-1]
+            add = None if add is None else add[:-1]
+        super().rms_norm(x, weight, eps, out=out, add=add, acts=acts)
 
 
 @pytest.mark.parametrize(

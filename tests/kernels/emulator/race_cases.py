@@ -21,7 +21,7 @@ CASES = {
     ),
     "copy": (RowsCase(336, 2), RowsCase(333, 2)),
     "embed": (EmbedCase("Q4_K", 5, 256, 2),),
-    "glu": (GluCase("silu", 300, 4), GluCase("gelu_tanh", 333, 4)),
+    "glu": (GluCase("silu", 300, 4), GluCase("gelu_tanh", 333, 4), GluCase("silu", 96, 3, True)),
     "head": (LinearCase("Q8_0", 20, 96, 2),),
     "linear": (
         *(LinearCase("Q8_0", 20, 288, rows) for rows in (1, 9, 17)),
@@ -30,7 +30,7 @@ CASES = {
         LinearCase("F16", 20, 100, 3),
     ),
     "quantize": (QuantizeCase(608, 2), QuantizeCase(96, 3, "int8x2")),
-    "rms_norm": (NormCase(1300, 2), NormCase(333, 2, True)),
+    "rms_norm": (NormCase(1300, 2), NormCase(333, 2, True), NormCase(1312, 2, prepares=True)),
     "rope_kv": (RopeCase("f16", 3, 1, 48, 70, 2), RopeCase("q8_0", 3, 1, 64, 70, 2, True)),
     "sample": ((36, 2), (35, 2)),
     "select": (RowsCase(336, 2), RowsCase(333, 2)),
