@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from specrt.bench.arguments import add_json, names, positive, positive_number
-from specrt.bench.op_cases import OPS, Call
+from specrt.bench.op_calls import Call
+from specrt.bench.op_cases import OPS
 from specrt.bench.report import check_writable, collect, number, save, show
 from specrt.bench.timing import WrongResultError, interleaved, machine, timed
 from specrt.errors import OptionError

@@ -46,6 +46,11 @@ class KernelOps:
         self._recorder: Recorder | None = None
         self._scratch: Array | None = None
 
+    @property
+    def num_launches(self) -> int:
+        """What the device was given to run: kernels one by one, or whole graphs."""
+        return self._device.num_launches
+
     @contextmanager
     def record(self) -> Iterator[Program]:
         """Within the block ops are recorded and not run."""
