@@ -10,7 +10,6 @@ import numpy as np
 from specrt.kernels.emulator import Emulator
 
 NODE_BYTES = 64 << 10
-KERNEL_MS = 1e-3
 FREE_BYTES = 1 << 30
 
 
@@ -103,8 +102,8 @@ class FakeArray(np.ndarray):
 
     def __setitem__(self, place, values):
         assert isinstance(values, FakeArray), "only arrays of the device can be written to one"
-        part, values = np.asarray(self)[place], np.array(values)
-        self.cupy.current.ask(lambda: np.copyto(part, values))
+        own, values = np.asarray(self), np.array(values)
+        self.cupy.current.ask(lambda: own.__setitem__(place, values))
 
     def set(self, values, stream):
         self.cupy.num_uploads += 1
@@ -126,8 +125,8 @@ class FakeCupy:
         self.modules, self.launches = [], []
         self.num_graph_launches = self.num_uploads = self.num_downloads = 0
         self.free = FREE_BYTES
-        self.clock = 0.0  # milliseconds; a kernel takes KERNEL_MS
-        self._l2_bytes = l2_bytes
+        self.clock = 0  # microseconds; each kernel takes one
+        self.l2_bytes = l2_bytes
         self._devices, self._capability, self._nvrtc = devices, capability, nvrtc
         self._emulator = Emulator()
         self._allocator = None
@@ -144,7 +143,7 @@ class FakeCupy:
             Device=self._device,
             Stream=self._stream,
             Event=lambda disable_timing=False: FakeEvent(self, disable_timing),
-            get_elapsed_time=lambda start, end: end.time - start.time,
+            get_elapsed_time=lambda start, end: (end.time - start.time) / 1000,
             alloc_pinned_memory=bytearray,
             using_allocator=self._using_allocator,
         )
@@ -164,7 +163,7 @@ class FakeCupy:
             self._allocator = None
 
     def _device(self):
-        return _Device(self._capability, self._l2_bytes)
+        return _Device(self._capability, self.l2_bytes)
 
     def _stream(self, non_blocking):
         assert non_blocking
@@ -188,7 +187,7 @@ class FakeCupy:
 
     def _run(self, launch):
         self._emulator.launch(*launch)
-        self.clock += KERNEL_MS
+        self.clock += 1
 
     def zeros(self, shape, dtype):
         if self._allocator is not None:

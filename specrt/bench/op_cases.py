@@ -34,6 +34,9 @@ from specrt.bench.timing import WrongResultError
 from specrt.ops import PAGE, Array, Ops, Rope
 from specrt.reference.kv import encode
 
+FLOAT_ERROR: Final = 1e-5
+"""Where an op set and the reference differ by rounding: of the largest value."""
+
 TWIN_OUTPUTS: Final = 40
 """A matrix's outputs do not know of each other: the twin computes this many of them."""
 
@@ -295,3 +298,15 @@ OPS: Final = MappingProxyType(
     }
 )
 """By the op's name."""
+
+
+def check_results(op: str, case: Any, got: list[Array], expected: list[Array]) -> None:
+    """Raise ``WrongResultError`` unless results are those of the reference's twin."""
+    for mine, twin in zip(got, expected, strict=True):
+        mine = mine[..., : twin.shape[-1]]
+        if OPS[op].exact:
+            same = np.array_equal(np.ascontiguousarray(mine).view(np.uint8), twin.view(np.uint8))
+        else:
+            same = bool((np.abs(mine - twin) <= FLOAT_ERROR * np.abs(twin).max()).all())
+        if not same:
+            raise WrongResultError(f"{op} {case}: it differs from the reference")
