@@ -2,11 +2,11 @@
  * what it computes.
  *
  * KV_TYPE is the type of the cache: F32, F16 or Q8_0. q and out are [T, num_heads * dims] floats,
- * dims is even. The queries of one KV head are numbered
- * row by row, the num_heads / kv_heads of a row side by side; a block has tile of them that follow
- * each other, at most MOST a warp. Of a tile only rows of one sequence share pages: blockIdx.z %
- * num_runs takes the first such run of rows, and every num_runs-th behind it. Grid: tiles in x (the
- * last rows, which see most, come first), KV heads in y, num_groups * num_runs in z.
+ * dims is even; softcap 0 is none. The queries of one KV head are numbered row by row, the
+ * num_heads / kv_heads of a row side by side; a block has tile of them that follow each other, at
+ * most MOST a warp. Of a tile only rows of one sequence share pages: blockIdx.z % num_runs takes
+ * the first such run of rows, and every num_runs-th behind it. Grid: tiles in x (the last rows,
+ * which see most, come first), KV heads in y, num_groups * num_runs in z.
  *
  * A chunk of 64 keys comes in slices of 128 bytes of each key, then of each value, by cp.async
  * through SLOTS slots of shared memory. Query i of a run is warp i % WARPS's. Keys: a lane has keys
@@ -70,7 +70,7 @@ __device__ __forceinline__ void weigh(const Args &args, const Run &run, int head
     for (int i = 0; i < MOST; i++) {
         if (seen.lo[i] >= seen.hi[i])
             continue;
-        const float2 tail = softmax(score[i], args.scale, seen.lo[i], seen.hi[i],
+        const float2 tail = softmax(score[i], args.scale, args.softcap, seen.lo[i], seen.hi[i],
                                     place.weights + WARPS * i * PAGE);
         if (lane == i)
             sees = true, own = tail;
@@ -258,12 +258,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 attention_pages(const float *q, float *out, float *partials, const char *k, const char *v,
                 const unsigned short *k_scale, const unsigned short *v_scale, int num_rows,
                 int num_heads, int kv_heads, int dims, int row_bytes, int window, float scale,
-                int tile, int num_groups, int num_runs, int max_spans, const int *positions,
-                const int *row_seqs, const int *pages, int table_width, int ring_pages)
+                float softcap, int tile, int num_groups, int num_runs, int max_spans,
+                const int *positions, const int *row_seqs, const int *pages, int table_width,
+                int ring_pages)
 {
     attention<KV_TYPE>({q, out, partials, k, v, k_scale, v_scale, num_rows, num_heads, kv_heads,
-                        dims, row_bytes, window, scale, tile, num_groups, num_runs, max_spans,
-                        {positions, row_seqs, pages, table_width, ring_pages}});
+                        dims, row_bytes, window, scale, softcap, tile, num_groups, num_runs,
+                        max_spans, {positions, row_seqs, pages, table_width, ring_pages}});
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)

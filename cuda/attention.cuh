@@ -104,15 +104,22 @@ __device__ __forceinline__ void add_scores(const char *slot, const float *q, int
     }
 }
 
+/* A score from q k. */
+__device__ __forceinline__ float capped(float product, float scale, float cap)
+{
+    const float score = __fmul_rn(product, scale);
+    return cap > 0.0f ? __fmul_rn(cap, tanh_of(__fdiv_rn(score, cap))) : score;
+}
+
 /* The scores of query i to weights, 0 where hidden; their largest, and their sum. */
-__device__ __forceinline__ float2 softmax(const float (&score)[2], float scale, int lo, int hi,
-                                          float *weights)
+__device__ __forceinline__ float2 softmax(const float (&score)[2], float scale, float cap, int lo,
+                                          int hi, float *weights)
 {
     const int lane = static_cast<int>(threadIdx.x % 32);
     const float lowest = __int_as_float(0xff800000);
     const bool sees[2] = {lane >= lo && lane < hi, lane + 32 >= lo && lane + 32 < hi};
-    const float low = sees[0] ? __fmul_rn(score[0], scale) : lowest;
-    const float high = sees[1] ? __fmul_rn(score[1], scale) : lowest;
+    const float low = sees[0] ? capped(score[0], scale, cap) : lowest;
+    const float high = sees[1] ? capped(score[1], scale, cap) : lowest;
     float top = low > lowest ? low : lowest;
     top = high > top ? high : top;
 #pragma unroll

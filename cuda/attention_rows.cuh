@@ -7,7 +7,7 @@ struct Args {
     const char *k, *v;
     const unsigned short *k_scale, *v_scale;
     int num_rows, num_heads, kv_heads, dims, row_bytes, window;
-    float scale;
+    float scale, softcap;
     int tile, num_groups, num_runs, max_spans;
     Step step;
 };

@@ -12,6 +12,9 @@ from specrt.ops import Rope, RopePairing
 if TYPE_CHECKING:
     from specrt.state.step import StepInputs
 
+SOFTCAPS = (1e-30, 1e30)
+"""Between these a float32 has all its bits."""
+
 
 def check(name: str, array: Any, dtype: type, shape: tuple[int, ...]) -> None:
     """Raise ``MismatchError`` unless the array is C-contiguous with this dtype and shape."""
@@ -143,8 +146,8 @@ def check_rope_kv(
     check_step("rope_kv", step, len(q), cache)
 
 
-def check_attention(q: Any, cache: Any, step: Any, window: int, out: Any) -> None:
-    """Raise ``MismatchError`` unless q and out are [T, H * Dh], and window and step fit."""
+def check_attention(q: Any, cache: Any, step: Any, window: int, softcap: float, out: Any) -> None:
+    """Raise ``MismatchError`` unless q, out are [T, H * Dh], and window, softcap and step fit."""
     group = cache.num_heads * cache.head_dim
     check("attention: q", q, np.float32, (len(q), max(1, q.shape[-1] // group) * group))
     check("attention: out", out, np.float32, q.shape)
@@ -153,4 +156,9 @@ def check_attention(q: Any, cache: Any, step: Any, window: int, out: Any) -> Non
         raise MismatchError(
             f"attention: window {window} on a layer with {cache.ring_pages} ring pages; "
             "expected a positive window of 31 bits for a ring, or 0 for all positions"
+        )
+    least, most = SOFTCAPS
+    if softcap and not least <= softcap <= most:
+        raise MismatchError(
+            f"attention: softcap {softcap}; expected {least:.0e} to {most:.0e}, or 0 for none"
         )

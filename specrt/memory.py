@@ -29,7 +29,8 @@ class MemoryPlan:
     """Bytes by purpose on one device, each as much as can come to be used.
 
     Not in it: the tokenizer and the metadata (about 40 bytes a token), n-gram indexes (about 90
-    bytes a position and sequence), and Python itself.
+    bytes a position and sequence), and Python itself; on CUDA its context, its graphs, and the
+    scratch of attention (at most 128 MiB) and of the head.
 
     Args:
         weights: of the file; the CPU maps them, CUDA holds as many and pads rows to 16.

@@ -183,6 +183,7 @@ class Ops(Protocol):
         scale: float,
         window: int,
         out: Array,
+        softcap: float = 0.0,
     ) -> None: ...
 
     def glu(

@@ -72,13 +72,20 @@ class FakeGraph:
 
 
 class FakeEvent:
-    """Waits for its stream."""
+    """Waits for its stream; has its time if it was made with one."""
 
-    def __init__(self, disable_timing):
-        self._stream = None
+    def __init__(self, cupy, disable_timing):
+        self._cupy, self._stream = cupy, None
+        self._timing = not disable_timing
+        self.time = None
 
     def record(self, stream):
         self._stream = stream
+        if self._timing:
+            stream.ask(self._note)
+
+    def _note(self):
+        self.time = self._cupy.clock
 
     def synchronize(self):
         if self._stream is not None:
@@ -95,8 +102,8 @@ class FakeArray(np.ndarray):
 
     def __setitem__(self, place, values):
         assert isinstance(values, FakeArray), "only arrays of the device can be written to one"
-        part, values = np.asarray(self)[place], np.array(values)
-        self.cupy.current.ask(lambda: np.copyto(part, values))
+        own, values = np.asarray(self), np.array(values)
+        self.cupy.current.ask(lambda: own.__setitem__(place, values))
 
     def set(self, values, stream):
         self.cupy.num_uploads += 1
@@ -113,11 +120,14 @@ class FakeCupy:
     """The module, and a way for each part that is looked for to fail."""
 
     ndarray = FakeArray
+    __version__ = "fake"
 
-    def __init__(self, devices=1, capability="90", nvrtc=(13, 0)):
+    def __init__(self, devices=1, capability="90", nvrtc=(13, 0), l2_bytes=1 << 20):
         self.modules, self.launches = [], []
         self.num_graph_launches = self.num_uploads = self.num_downloads = self.num_bytes_back = 0
         self.free = FREE_BYTES
+        self.clock = 0  # microseconds; each kernel takes one
+        self.l2_bytes = l2_bytes
         self._devices, self._capability, self._nvrtc = devices, capability, nvrtc
         self._emulator = Emulator()
         self._allocator = None
@@ -125,6 +135,7 @@ class FakeCupy:
         self.cuda = SimpleNamespace(
             runtime=SimpleNamespace(
                 getDeviceCount=lambda: self._or_raise(self._devices),
+                getDeviceProperties=lambda number: {"name": b"emulated"},
                 memGetInfo=lambda: (self.free, FREE_BYTES),
                 streamCaptureModeThreadLocal="thread-local",
                 CUDARuntimeError=CUDARuntimeError,
@@ -132,7 +143,8 @@ class FakeCupy:
             nvrtc=SimpleNamespace(getVersion=lambda: self._or_raise(self._nvrtc)),
             Device=self._device,
             Stream=self._stream,
-            Event=FakeEvent,
+            Event=lambda disable_timing=False: FakeEvent(self, disable_timing),
+            get_elapsed_time=lambda start, end: (end.time - start.time) / 1000,
             alloc_pinned_memory=bytearray,
             using_allocator=self._using_allocator,
         )
@@ -152,7 +164,7 @@ class FakeCupy:
             self._allocator = None
 
     def _device(self):
-        return _Device(self._capability)
+        return _Device(self._capability, self.l2_bytes)
 
     def _stream(self, non_blocking):
         assert non_blocking
@@ -168,11 +180,15 @@ class FakeCupy:
                 self.launches.append((name, grid, block, args, shared_mem))
                 args = [None if type(a) is np.uint64 and a == 0 else a for a in args]
                 launch = (file, name, grid, block[0], args, shared_mem, defines)
-                self.current.ask(lambda: self._emulator.launch(*launch))
+                self.current.ask(lambda: self._run(launch))
 
             return function
 
         return SimpleNamespace(get_function=get_function)
+
+    def _run(self, launch):
+        self._emulator.launch(*launch)
+        self.clock += 1
 
     def zeros(self, shape, dtype):
         if self._allocator is not None:
@@ -192,8 +208,11 @@ class FakeCupy:
 class _Device:
     """The current device; a context that changes nothing."""
 
-    def __init__(self, capability):
+    id = 0
+
+    def __init__(self, capability, l2_bytes):
         self.compute_capability = capability
+        self.attributes = {"L2CacheSize": l2_bytes, "MultiProcessorCount": 4}
 
     def __enter__(self):
         return self

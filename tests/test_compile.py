@@ -37,14 +37,16 @@ def body_of(ptx, entry):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_module_compiles_without_spills(name):
+def test_a_module_compiles_without_spills_and_rounds_as_written(name):
     """Registers are for as many blocks an SM as the launch bound promises, else for four."""
     module = MODULES[name]
     text = module.text
+    ptx = COMPILER.ptx(text)
     bounds = {
-        entry: int(threads) * int(blocks or 4)
-        for entry, threads, blocks in BOUNDS.findall(COMPILER.ptx(text))
+        entry: int(threads) * int(blocks or 4) for entry, threads, blocks in BOUNDS.findall(ptx)
     }
+    operations = re.findall(r"\b(?:fma|mul|add|sub|div|sqrt|rcp|ex2)\.[\w.]*f32", ptx)
+    assert all(".rn" in operation for operation in operations), operations
     for architecture in known(FEW.get(module.file, ARCHITECTURES)):
         used = COMPILER.compile(text, architecture).usage
         assert set(used) == set(bounds) != set()
@@ -52,13 +54,6 @@ def test_a_module_compiles_without_spills(name):
             assert one.spill_bytes == 0 and one.stack_bytes == 0, (architecture, entry, one)
             most = 65536 // bounds[entry] // 8 * 8  # registers are given by eights
             assert one.registers <= most, (architecture, entry, one)
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_floats_are_rounded_as_written(name):
-    ptx = COMPILER.ptx(MODULES[name].text)
-    operations = re.findall(r"\b(?:fma|mul|add|sub|div|sqrt|rcp|ex2)\.[\w.]*f32", ptx)
-    assert all(".rn" in operation for operation in operations), operations
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from specrt import SamplingParams
 from specrt.errors import ContextError, OptionError
 from specrt.gguf.reader import open_gguf
 from specrt.host import HostOps
+from specrt.kernels import KernelOps
 from specrt.memory import memory_plan
 from specrt.options import MAX_DRAFT
 from specrt.state.messages import Window
@@ -29,6 +30,25 @@ def made(monkeypatch):
 
     monkeypatch.setattr(HostOps, "buffer", buffer)
     return sizes
+
+
+@pytest.mark.parametrize("name", ["gemma3", "qwen3-quant"])
+def test_a_model_on_the_emulator_holds_what_the_plan_says(name, monkeypatch):
+    sizes, real = [], KernelOps.buffer
+
+    def buffer(ops, shape, dtype):
+        array = real(ops, shape, dtype)
+        sizes.append(array.nbytes)
+        return array
+
+    monkeypatch.setattr(KernelOps, "buffer", buffer)
+    llm = specrt.load(golden_path(name), device="emulator", kv_type="q8_0", verbose=False)
+    held = sum(sizes)
+    sizes.clear()
+    plan = llm.plan
+    assert sum(sizes) == 0
+    assert plan.kv == kv_bytes(llm) > 0
+    assert plan.buffers == held - plan.kv > 0
 
 
 def kv_bytes(llm):

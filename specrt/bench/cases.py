@@ -70,7 +70,11 @@ class GluCase:
 
 @dataclass(frozen=True, slots=True)
 class AttentionCase:
-    """Rows at the end of a sequence, which see all of it or a window's positions."""
+    """Rows at the end of a sequence, which see all of it or a window's positions.
+
+    Args:
+        softcap: of the scores; 0 for none.
+    """
 
     kv_type: KVType
     heads: int
@@ -79,6 +83,7 @@ class AttentionCase:
     length: int
     rows: int
     window: int = 0
+    softcap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

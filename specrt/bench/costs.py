@@ -7,10 +7,14 @@ from functools import partial
 import numpy as np
 
 from specrt.bench.timing import interleaved
+from specrt.kernels import KernelOps
 from specrt.llm import LLM
 from specrt.options import MAX_DRAFT, SamplingParams
 from specrt.speculative.simulator import Costs
 from specrt.state.messages import Window
+
+WARM_STEPS = 2
+"""Kernels run in the first, and there is a graph from the second on."""
 
 
 def row_seconds(llm: LLM, most: int, cached: int, rounds: int) -> np.ndarray:
@@ -45,6 +49,30 @@ def row_seconds(llm: LLM, most: int, cached: int, rounds: int) -> np.ndarray:
     finally:
         llm.target.close_sequence(sequence)
     return np.array([np.median(seconds[rows]) for rows in calls])
+
+
+def launches_per_step(llm: LLM, steps: int = 4) -> float | None:
+    """What a GPU is given to run in a plain greedy step, once all is warm; a graph is one.
+
+    None for op sets that launch nothing.
+    """
+    ops = llm.target.ops
+    if not isinstance(ops, KernelOps):
+        return None
+    params = SamplingParams(max_tokens=steps + WARM_STEPS, ignore_eos=True)
+    sequence = llm.target.open_sequence()
+    try:
+        request = llm.generator.request(sequence, [0, 0], params, "none")
+        runtime = llm.generator.runtime
+        runtime.prefill(request)
+        for _ in range(WARM_STEPS):
+            runtime.step([request])
+        before = ops.num_launches
+        for _ in range(steps):
+            runtime.step([request])
+    finally:
+        llm.target.close_sequence(sequence)
+    return (ops.num_launches - before) / steps
 
 
 def replay_costs(rows: np.ndarray) -> Costs:

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import asdict
 
 from specrt.bench.arguments import add_answers, add_json, add_model, load_model, positive
-from specrt.bench.costs import row_seconds
+from specrt.bench.costs import launches_per_step, row_seconds
 from specrt.bench.pairs import Pair, pairs
 from specrt.bench.prompts import Prompt, load_prompts
 from specrt.bench.report import check_writable, collect, save
@@ -53,6 +53,9 @@ def run(args: argparse.Namespace) -> int:
         show_results(results, whole)
         for line in dict.fromkeys(line for result in results for line in result.declined):
             print(f"declined: {line}")
+        launches = launches_per_step(llm)
+        if launches is not None:
+            print(f"launches per plain greedy step {launches:g}")
         print(f"peak memory {peak_memory() / 2**20:.0f} MiB")
         content = {
             "bench": "e2e",
@@ -69,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
                 "device": llm.target.ops.device,
                 "spec": asdict(llm.generator.spec),
             },
+            "launches_per_step": launches,
             "peak_memory_bytes": peak_memory(),
             "results": results,
             "totals": whole,

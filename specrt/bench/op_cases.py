@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -22,33 +21,24 @@ from specrt.bench.cases import (
     RopeCase,
     RowsCase,
 )
+from specrt.bench.op_calls import (
+    Call,
+    int8_arrays,
+    poison,
+    preparing,
+    random_rows,
+    random_tensor,
+    recorded,
+)
 from specrt.bench.timing import WrongResultError
-from specrt.gguf.reader import Tensor
-from specrt.gguf.types import type_by_name
 from specrt.ops import PAGE, Array, Ops, Rope
 from specrt.reference.kv import encode
 
-ALIGNMENT = 64
-"""Bytes, of a matrix: at least what a file gives it."""
+FLOAT_ERROR: Final = 1e-5
+"""Where an op set and the reference differ by rounding: of the largest value."""
 
 TWIN_OUTPUTS: Final = 40
 """A matrix's outputs do not know of each other: the twin computes this many of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """An op over its buffers.
-
-    Args:
-        run: one call.
-        results: runs it once, and gives what it wrote.
-        num_bytes: of weights or of cached keys and values that a call reads; where an op has
-            neither, of the rows in and out.
-    """
-
-    run: Callable[[], None]
-    results: Callable[[], list[Array]]
-    num_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,112 +58,43 @@ class OpBench:
     twin: Callable[[Any], Any] = lambda case: case
 
 
-def random_rows(ops: Ops, rows: int, width: int, seed: int = 0) -> Array:
-    """[rows, width] float32 of a normal distribution."""
-    x = ops.buffer((rows, width), np.float32)
-    ops.assign(x, np.random.default_rng(seed).standard_normal(x.shape, dtype=np.float32))
-    return x
-
-
-def random_tensor(kind: str, num_rows: int, width: int) -> Tensor:
-    """A matrix of any type; of two with one seed, the smaller one is the larger one's beginning.
-
-    Quantised blocks are random bytes with bit 6 cleared: then no float16 in them is infinite.
-    Scales of MXFP4 are 2^-64 to 1: no value is subnormal, which some devices take for zero.
-    """
-    type_ = type_by_name(kind)
-    rng = np.random.default_rng(1)
-    shape = num_rows, type_.row_bytes(width)
-    memory = np.zeros(math.prod(shape) + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    raw = memory[start : start + math.prod(shape)].reshape(shape)
-    if type_.is_quantized:
-        raw.reshape(-1)[:] = np.frombuffer(rng.bytes(raw.size), np.uint8) & 0xBF
-        if kind == "MXFP4":
-            exponents = raw.reshape(num_rows, -1, type_.block_bytes)[..., 0]
-            exponents[:] = exponents % 64 + 64
-    else:
-        values = rng.standard_normal((num_rows, width), dtype=np.float32)
-        stored = values.view(np.uint16)[:, 1::2] if kind == "BF16" else values.astype(type_.dtype)
-        raw[:] = np.ascontiguousarray(stored).view(np.uint8)
-    return Tensor("w", (num_rows, width), type_, raw)
-
-
-def poison(array: Array) -> np.ndarray:
-    """What no op leaves in its outputs: NaN, or the bits 01010101."""
-    dtype = np.dtype(array.dtype)
-    if dtype.kind == "f":
-        return np.full(array.shape, np.nan, dtype)
-    return np.full((*array.shape, dtype.itemsize), 0x55, np.uint8).view(dtype)[..., 0]
-
-
-def recorded(ops: Ops, op: Callable[[], None], num_bytes: int, *out: Array) -> Call:
-    """A call that can be repeated, since it writes to ``out`` alone."""
-    with ops.record() as program:
-        op()
-
-    def results() -> list[Array]:
-        for array in out:
-            ops.assign(array, poison(array))
-        program.run()
-        return [ops.to_host(array) for array in out]
-
-    return Call(program.run, results, num_bytes)
-
-
-def preparing(
-    ops: Ops, op: Callable[[Array | None, Any | None], None], num_bytes: int, out: Array
-) -> Call:
-    """A call that prepares its rows and writes no others.
-
-    Args:
-        op: writes rows, prepared ones, or both.
-        out: where the rows are written that the prepared ones are checked by.
-    """
-    weight = ops.weight(random_tensor("Q8_0", 1, out.shape[1]), "int8x2")
-    acts, expected = (ops.acts(len(out), out.shape[1], [weight]) for _ in range(2))
-    with ops.record() as program:
-        op(None, acts)
-
-    def results() -> list[Array]:
-        for array in _int8_arrays(acts):
-            ops.assign(array, poison(array))
-        program.run()
-        op(out, None)
-        ops.quantize(out, out=expected)
-        for got, right in zip(_int8_arrays(acts), _int8_arrays(expected), strict=True):
-            if ops.to_host(got).tobytes() != ops.to_host(right).tobytes():
-                raise WrongResultError("prepared rows are not what quantize makes of the rows")
-        return [ops.to_host(out)]
-
-    return Call(program.run, results, num_bytes)
-
-
-def _int8_arrays(acts: Any) -> list[Array]:
-    forms = (form for form in (acts.first, acts.second) if form is not None)
-    return [array for form in forms for array in (form.q, form.d, form.sums)]
+def prepared_rows(ops: Ops, case: LinearCase, weight: Any) -> Any:
+    """The rows of a case, as a weight reads them."""
+    acts = ops.acts(case.rows, case.width, [weight])
+    ops.quantize(random_rows(ops, case.rows, case.width), out=acts)
+    return acts
 
 
 def bind_linear(ops: Ops, case: LinearCase) -> Call:
     """The product alone; the rows are prepared before."""
     tensor = random_tensor(case.type, case.outputs, case.width)
     weight = ops.weight(tensor, case.role)
-    acts = ops.acts(case.rows, case.width, [weight])
-    ops.quantize(random_rows(ops, case.rows, case.width), out=acts)
+    return linear_call(ops, case, weight, prepared_rows(ops, case, weight), tensor.nbytes)
+
+
+def linear_call(ops: Ops, case: LinearCase, weight: Any, acts: Any, num_bytes: int) -> Call:
+    """The product of a weight that takes so many bytes and prepared rows."""
     out = ops.buffer((case.rows, case.outputs), np.float32)
-    return recorded(ops, lambda: ops.linear([(weight, out)], acts), tensor.nbytes, out)
+    return recorded(ops, lambda: ops.linear([(weight, out)], acts), num_bytes, out)
 
 
 def bind_head(ops: Ops, case: LinearCase) -> Call:
     """The ids alone, as greedy decoding takes them; the logits are checked beside them."""
     tensor = random_tensor(case.type, case.outputs, case.width)
     weight = ops.weight(tensor, case.role)
-    acts = ops.acts(case.rows, case.width, [weight])
-    ops.quantize(random_rows(ops, case.rows, case.width), out=acts)
+    return head_call(ops, case, weight, prepared_rows(ops, case, weight), tensor.nbytes)
+
+
+def head_call(ops: Ops, case: LinearCase, weight: Any, acts: Any, num_bytes: int) -> Call:
+    """The ids of a weight that takes so many bytes and prepared rows."""
     ids = ops.buffer((case.rows,), np.int32)
     logits = ops.buffer((case.rows, case.outputs), np.float32)
-    with ops.record() as program:
+
+    def op() -> None:
         ops.head(weight, acts, ids=ids, logits=None, softcap=0.0)
+
+    with ops.record() as program:
+        op()
 
     def results() -> list[Array]:
         for array in (ids, logits):
@@ -186,7 +107,7 @@ def bind_head(ops: Ops, case: LinearCase) -> Call:
             raise WrongResultError(f"head {case}: its ids are not the largest logits'")
         return [values]
 
-    return Call(program.run, results, tensor.nbytes)
+    return Call(op, program.run, results, num_bytes)
 
 
 def bind_embed(ops: Ops, case: EmbedCase) -> Call:
@@ -221,7 +142,7 @@ def bind_quantize(ops: Ops, case: QuantizeCase) -> Call:
     x = random_rows(ops, case.rows, case.width)
     weight = ops.weight(random_tensor("Q8_0", 1, case.width), case.role)
     acts: Any = ops.acts(case.rows, case.width, [weight])
-    out = _int8_arrays(acts)
+    out = int8_arrays(acts)
     num_bytes = x.nbytes + sum(array.nbytes for array in out)
     return recorded(ops, lambda: ops.quantize(x, out=acts), num_bytes, *out)
 
@@ -273,26 +194,39 @@ def bind_accept(ops: Ops, case: AcceptCase) -> Call:
 
 def bind_attention(ops: Ops, case: AttentionCase) -> Call:
     """The last rows of a sequence over all of it."""
-    cache, step = _sequence(ops, case)
+    return attention_call(ops, case, filled_cache(ops, case))
+
+
+def filled_cache(ops: Ops, case: AttentionCase) -> Any:
+    """Random keys and values of a whole sequence."""
+    cache = _empty_cache(ops, case)
     positions = np.arange(case.length)
     shape = (case.length, case.kv_heads, case.head_dim)
     values = np.random.default_rng(6).standard_normal((2, *shape), dtype=np.float32)
     k, v = (encode(x, case.kv_type) for x in values)
-    ops.kv_write(cache, step.page_table[0, positions // PAGE], positions, k, v)
-    q = random_rows(ops, case.rows, case.heads * case.head_dim)
+    ops.kv_write(cache, positions // PAGE, positions, k, v)
+    return cache
+
+
+def attention_call(ops: Ops, case: AttentionCase, cache: Any) -> Call:
+    """The last rows of the sequence in a cache over all of it."""
+    step, q = _last_rows(ops, case), random_rows(ops, case.rows, case.heads * case.head_dim)
     out = ops.buffer(q.shape, np.float32)
-    scale = case.head_dim**-0.5
+    scale, softcap = case.head_dim**-0.5, case.softcap
+    row_bytes = encode(np.zeros((1, 1, case.head_dim), np.float32), case.kv_type).nbytes
     return recorded(
         ops,
-        lambda: ops.attention(q, cache, step, scale=scale, window=case.window, out=out),
-        k.nbytes + v.nbytes,
+        lambda: ops.attention(
+            q, cache, step, scale=scale, window=case.window, out=out, softcap=softcap
+        ),
+        2 * case.length * case.kv_heads * row_bytes,
         out,
     )
 
 
 def bind_rope_kv(ops: Ops, case: RopeCase) -> Call:
     """Rotate q and k of the last rows, and store k and v; q is turned in place."""
-    cache, step = _sequence(ops, case)
+    cache, step = _empty_cache(ops, case), _last_rows(ops, case)
     angles = np.outer(np.arange(case.length), 10000.0 ** -np.linspace(0, 1, case.head_dim // 2))
     table = ops.buffer((*angles.shape, 2), np.float32)
     ops.assign(table, np.stack([np.cos(angles), np.sin(angles)], axis=-1).astype(np.float32))
@@ -303,8 +237,12 @@ def bind_rope_kv(ops: Ops, case: RopeCase) -> Call:
     if case.normed:
         q_norm, k_norm = (random_rows(ops, 1, case.head_dim, seed)[0] for seed in (11, 12))
         norms = {"q_norm": q_norm, "k_norm": k_norm, "eps": 1e-5}
-    with ops.record() as program:
+
+    def op() -> None:
         ops.rope_kv(q, k, v, cache, step, rope=Rope(table, "neox"), **norms)
+
+    with ops.record() as program:
+        op()
 
     def results() -> list[Array]:
         for array, values in zip((q, k), given, strict=True):
@@ -316,18 +254,24 @@ def bind_rope_kv(ops: Ops, case: RopeCase) -> Call:
             *ops.kv_read(cache, step.page_table[0, positions // PAGE], positions),
         ]
 
-    return Call(program.run, results, 2 * q.nbytes + 2 * k.nbytes + v.nbytes)
+    return Call(op, program.run, results, 2 * q.nbytes + 2 * k.nbytes + v.nbytes)
 
 
-def _sequence(ops: Ops, case: AttentionCase | RopeCase) -> tuple[Any, Any]:
-    """One sequence's empty cache, and a step of its last rows."""
+def _empty_cache(ops: Ops, case: AttentionCase | RopeCase) -> Any:
+    """Of one sequence."""
+    pages = -(-case.length // PAGE)
+    return ops.kv_layer(pages, case.kv_heads, case.head_dim, case.kv_type, 0)
+
+
+def _last_rows(ops: Ops, case: AttentionCase | RopeCase) -> Any:
+    """A step of a sequence's last rows; its pages are in order."""
     pages = -(-case.length // PAGE)
     step = ops.step_inputs(case.rows, 1, pages, 0)
     step.positions[: case.rows] = np.arange(case.length - case.rows, case.length)
     step.row_offsets[:2] = 0, case.rows
     step.page_table[0, :pages] = np.arange(pages)
     step.publish()
-    return ops.kv_layer(pages, case.kv_heads, case.head_dim, case.kv_type, 0), step
+    return step
 
 
 def _written(case: Any) -> Any:
@@ -354,3 +298,15 @@ OPS: Final = MappingProxyType(
     }
 )
 """By the op's name."""
+
+
+def check_results(op: str, case: Any, got: list[Array], expected: list[Array]) -> None:
+    """Raise ``WrongResultError`` unless results are those of the reference's twin."""
+    for mine, twin in zip(got, expected, strict=True):
+        mine = mine[..., : twin.shape[-1]]
+        if OPS[op].exact:
+            same = np.array_equal(np.ascontiguousarray(mine).view(np.uint8), twin.view(np.uint8))
+        else:
+            same = bool((np.abs(mine - twin) <= FLOAT_ERROR * np.abs(twin).max()).all())
+        if not same:
+            raise WrongResultError(f"{op} {case}: it differs from the reference")

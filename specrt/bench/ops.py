@@ -1,4 +1,4 @@
-"""Each op against its reference twin, then its microseconds."""
+"""Each op against its reference twin, then its microseconds, on a CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from specrt.bench import device_ops
 from specrt.bench.arguments import add_json, names, positive, positive_number
-from specrt.bench.op_cases import OPS, Call
+from specrt.bench.op_calls import Call
+from specrt.bench.op_cases import OPS, check_results
 from specrt.bench.report import check_writable, collect, number, save, show
-from specrt.bench.timing import WrongResultError, interleaved, machine, timed
+from specrt.bench.timing import interleaved, machine, timed
+from specrt.bench.verify import DEVICES
 from specrt.errors import OptionError
 from specrt.host import HostOps, available_levels
 from specrt.reference import ReferenceOps
 
-FLOAT_ERROR = 1e-5
-"""Where host and reference differ by rounding: of the largest value."""
+SECONDS = 0.3
 LEAST_ROUNDS, MOST_ROUNDS = 5, 2000
 
 
@@ -43,29 +45,40 @@ class OpTime:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The flags of this benchmark."""
     add_json(parser)
+    parser.add_argument("--device", choices=DEVICES, default="cpu", help="what is timed")
     parser.add_argument("--threads", type=positive, metavar="N", help="of the CPU")
     parser.add_argument("--op", type=names, metavar="OP[,OP]", help=f"of {', '.join(OPS)}")
     parser.add_argument(
         "--level", type=names, metavar="L[,L]", help="instruction sets; all of the machine's"
     )
     parser.add_argument(
-        "--seconds", type=positive_number, default=0.3, help="for a case at all levels"
+        "--seconds",
+        type=positive_number,
+        help=f"for a case: {SECONDS} at all levels; on a GPU {device_ops.SECONDS}",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print and save.
 
+    Returns:
+        1 if a GPU misses a bar.
+
     Raises:
         WrongResultError: an op differs from its twin.
-        OptionError: no such op or level.
+        OptionError: no such op or level, or a device that has no times.
+        UnsupportedError: there is no GPU that can be used.
     """
     check_writable(args.json)
     unknown = [name for name in args.op or () if name not in OPS]
     if unknown:
         raise OptionError(f"--op {', '.join(unknown)}: expected some of {', '.join(OPS)}")
+    if args.device != "cpu":
+        _check_device(args)
+        return device_ops.run(args)
     host = {level: HostOps(args.threads, level) for level in args.level or available_levels()}
-    times, complete = collect(measure(host, args.op or list(OPS), args.seconds))
+    seconds = args.seconds or SECONDS
+    times, complete = collect(measure(host, args.op or list(OPS), seconds))
     show(
         "Ops, each equal to its twin",
         ("op", "case", "level", "us", "GB/s"),
@@ -85,11 +98,21 @@ def run(args: argparse.Namespace) -> int:
         "bench": "ops",
         "complete": complete,
         "machine": machine(args.threads) | {"level": ", ".join(host)},
-        "settings": {"seconds": args.seconds},
+        "settings": {"device": "cpu", "seconds": seconds},
         "results": times,
     }
     save(args.json, content)
     return 0 if complete else 130
+
+
+def _check_device(args: argparse.Namespace) -> None:
+    if args.device != "cuda":
+        raise OptionError(
+            f"--device {args.device}: it has no times that mean anything; check its results with "
+            f"verify-kernels --device {args.device}"
+        )
+    if args.threads or args.level:
+        raise OptionError("--threads and --level are of the CPU: leave them out with --device cuda")
 
 
 def measure(host: dict[str, HostOps], ops: Sequence[str], seconds: float) -> Iterator[OpTime]:
@@ -115,12 +138,5 @@ def checked_call(op: str, case: Any, host: HostOps) -> Call:
     bench = OPS[op]
     call = bench.bind(host, case)
     expected = bench.bind(ReferenceOps(), bench.twin(case)).results()
-    for got, twin in zip(call.results(), expected, strict=True):
-        got = got[..., : twin.shape[-1]]
-        if bench.exact:
-            same = np.array_equal(np.ascontiguousarray(got).view(np.uint8), twin.view(np.uint8))
-        else:
-            same = bool((np.abs(got - twin) <= FLOAT_ERROR * np.abs(twin).max()).all())
-        if not same:
-            raise WrongResultError(f"{op} {case}: the host differs from the reference")
+    check_results(op, case, call.results(), expected)
     return call

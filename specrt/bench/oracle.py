@@ -55,10 +55,18 @@ class OracleOps(ReferenceOps):
         self._do(_glu, gate, up, activation, out)
 
     def attention(
-        self, q: Array, cache: Any, step: Any, *, scale: float, window: int, out: Array
+        self,
+        q: Array,
+        cache: Any,
+        step: Any,
+        *,
+        scale: float,
+        window: int,
+        out: Array,
+        softcap: float = 0.0,
     ) -> None:
         """See ``specrt.reference.attention``."""
-        self._do(_attention, q, cache, step, scale, window, out)
+        self._do(_attention, q, cache, step, scale, window, softcap, out)
 
     def rope_kv(
         self,
@@ -94,7 +102,9 @@ def _glu(gate: Array, up: Array, activation: Activation, out: Array) -> None:
     out[:] = gate / 2 * (1 + np.tanh(inner)) * up
 
 
-def _attention(q: Array, cache: Any, step: Any, scale: float, window: int, out: Array) -> None:
+def _attention(
+    q: Array, cache: Any, step: Any, scale: float, window: int, softcap: float, out: Array
+) -> None:
     shape = (-1, cache.num_heads, cache.head_dim)
     keys, values = (
         decode(stored, cache.kv_type).reshape(shape).astype(np.float64)
@@ -105,6 +115,9 @@ def _attention(q: Array, cache: Any, step: Any, scale: float, window: int, out: 
         k, v = (x[seen].transpose(1, 0, 2) for x in (keys, values))
         scores = q[row].reshape(cache.num_heads, -1, cache.head_dim) @ k.transpose(0, 2, 1)
         scores *= float(np.float32(scale))
+        if softcap > 0:
+            cap = float(np.float32(softcap))
+            scores = cap * np.tanh(scores / cap)
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         out[row] = (weights / weights.sum(axis=-1, keepdims=True) @ v).reshape(-1)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -60,16 +60,20 @@ def timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def interleaved(calls: Mapping[K, Callable[[], object]], rounds: int) -> dict[K, list[float]]:
-    """Seconds of each call, all of them once a round, every other round backwards.
+def interleaved(
+    calls: Mapping[K, Callable[[], Any]],
+    rounds: int,
+    clock: Callable[[Callable[[], Any]], float] = timed,
+) -> dict[K, list[float]]:
+    """What the clock gives for each call, all of them once a round, every other round backwards.
 
     What slows the machine for a while slows all of them alike.
     """
-    seconds: dict[K, list[float]] = {name: [] for name in calls}
+    times: dict[K, list[float]] = {name: [] for name in calls}
     for number in range(rounds):
         for name in list(calls)[:: -1 if number % 2 else 1]:
-            seconds[name].append(timed(calls[name]))
-    return seconds
+            times[name].append(clock(calls[name]))
+    return times
 
 
 def peak_memory() -> int:

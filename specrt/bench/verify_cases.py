@@ -58,7 +58,8 @@ CHECKS: Final = (
             for kv_type in KV_TYPES
             for heads in ((9, 3, 64), (4, 1, 256))
             for rows, window in ((1, 0), (9, 0), (17, 75))
-        ),
+        )
+        + tuple(AttentionCase(kv_type, 9, 3, 64, 203, 9, softcap=2.5) for kv_type in KV_TYPES),
         exact=False,
     ),
     Check("copy", tuple(RowsCase(width, 9) for width in WIDTHS)),

@@ -196,9 +196,10 @@ class HostOps:
         scale: float,
         window: int,
         out: Array,
+        softcap: float = 0.0,
     ) -> None:
         """Attention over the cache."""
-        self._do(attention, q, cache, step, scale=scale, window=window, out=out)
+        self._do(attention, q, cache, step, scale=scale, window=window, out=out, softcap=softcap)
 
     def glu(
         self,

@@ -21,7 +21,8 @@ def attention(
     scale: float,
     window: int,
     out: Array,
+    softcap: float = 0.0,
 ) -> None:
     """Record ``attention``: q and out [T, H * Dh] f32."""
-    check_attention(q, cache, step, window, out)
-    record_attention(tape, q, cache, step, scale, window, out)
+    check_attention(q, cache, step, window, softcap, out)
+    record_attention(tape, q, cache, step, scale, window, softcap, out)

@@ -47,6 +47,11 @@ class KernelOps:
         self._recorder: Recorder | None = None
         self._scratch: Array | None = None
 
+    @property
+    def num_launches(self) -> int:
+        """What the device was given to run: kernels one by one, or whole graphs."""
+        return self._device.num_launches
+
     @contextmanager
     def record(self) -> Iterator[Program]:
         """Within the block ops are recorded and not run."""
@@ -161,6 +166,7 @@ class KernelOps:
         scale: float,
         window: int,
         out: Array,
+        softcap: float = 0.0,
     ) -> None:
         """Attention over the cache."""
         scratch = self._scratch_for(len(q), q.shape[1], cache, step)
@@ -172,6 +178,7 @@ class KernelOps:
             scale=scale,
             window=window,
             out=out,
+            softcap=softcap,
             scratch=scratch,
         )
 

@@ -55,6 +55,8 @@ class ComputeDevice(Device, Protocol):
     """A device with its arrays; what is asked of it happens in the order in which it was asked."""
 
     name: str
+    num_launches: int
+    """What it was given to run: kernels one by one, or whole graphs."""
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """A new array of zeros, at a multiple of 256 bytes."""
@@ -177,6 +179,7 @@ class CudaDevice:
         self._device = cupy.cuda.Device()
         with self._device:
             self._stream = cupy.cuda.Stream(non_blocking=True)
+        self.num_launches = 0
         self._graphs = Graphs(cupy, self, self._stream, graph_bytes)
         self._modules: dict[tuple[str, tuple[str, ...]], Any] = {}
         self._kernels: dict[tuple[str, str, tuple[str, ...]], Any] = {}
@@ -197,6 +200,7 @@ class CudaDevice:
         if kernel is None:
             kernel = self._module(file, defines).get_function(entry)
             self._kernels[file, entry, defines] = kernel
+        self.num_launches += 1
         with self.ordered():
             kernel((*grid, 1, 1)[:3], (block, 1, 1), values, shared_mem=shared_bytes)
 
@@ -227,6 +231,37 @@ class CudaDevice:
     def program(self, launches: Sequence[Launch]) -> GraphProgram:
         """A graph, once the kernels have run."""
         return GraphProgram(self._graphs, launches, self._is_warm)
+
+    @property
+    def l2_bytes(self) -> int:
+        """Bytes of the cache that all multiprocessors share."""
+        return int(self._device.attributes["L2CacheSize"])
+
+    @property
+    def facts(self) -> dict[str, str | int]:
+        """What a time depends on."""
+        return {
+            "gpu": self._cupy.cuda.runtime.getDeviceProperties(self._device.id)["name"].decode(),
+            "compute_capability": self._device.compute_capability,
+            "multiprocessors": self._device.attributes["MultiProcessorCount"],
+            "l2_bytes": self.l2_bytes,
+            "cupy": self._cupy.__version__,
+        }
+
+    def timed(self, program: Program) -> float:
+        """Microseconds that a run takes on the device, right behind another one.
+
+        While the run before keeps the device busy, all of the timed one gets queued.
+        """
+        events = self._cupy.cuda
+        with self._device:
+            start, end = events.Event(), events.Event()
+            program.run()
+            start.record(self._stream)
+            program.run()
+            end.record(self._stream)
+            end.synchronize()
+        return 1e3 * float(events.get_elapsed_time(start, end))
 
     def _is_warm(self, launch: Launch) -> bool:
         return (launch.file, launch.entry, launch.defines) in self._kernels

@@ -39,6 +39,7 @@ def attention(
     scale: float,
     window: int,
     out: Array,
+    softcap: float = 0.0,
     scratch: Array | None = None,
 ) -> None:
     """Launch ``attention``: q and out [T, H * Dh] f32.
@@ -47,7 +48,7 @@ def attention(
         scratch: at least ``scratch_floats`` f32 that nobody uses meanwhile: few rows then read the
             keys in parallel. The results are the same bits without.
     """
-    check_attention(q, cache, step, window, out)
+    check_attention(q, cache, step, window, softcap, out)
     if not aligned(16, q, out, scratch):
         raise MismatchError("attention: arrays start at no multiple of 16 bytes; use ops.buffer")
     if not len(q):
@@ -68,6 +69,7 @@ def attention(
         *(q, out, partials, cache.k, cache.v, cache.k_scale, cache.v_scale),
         *map(np.int32, sizes),
         np.float32(scale),
+        np.float32(softcap),
         *map(np.int32, (tile, num_groups, num_runs, max_spans)),
         *step_arguments(step, cache),
     )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from .program import Launch
 
 if TYPE_CHECKING:
-    from ._module import Device
+    from ._module import ComputeDevice
 
 LOG = logging.getLogger(__name__)
 
@@ -26,6 +26,8 @@ NODE_BYTES = 8 << 10
 class Graphs:
     """Captured graphs; past the budget the least recently run is dropped.
 
+    A program that nobody holds any more takes its graph along.
+
     Args:
         cupy: the module.
         device: launches kernels on ``stream``.
@@ -33,22 +35,25 @@ class Graphs:
         budget: bytes of device memory; 0 for no graphs.
     """
 
-    def __init__(self, cupy: Any, device: Device, stream: Any, budget: int) -> None:
+    def __init__(self, cupy: Any, device: ComputeDevice, stream: Any, budget: int) -> None:
         self.device = device
         self._cupy = cupy
         self._stream = stream
         self._budget = budget
-        self._kept: OrderedDict[GraphProgram, tuple[Any, int]] = OrderedDict()
+        # The one that ran last is the last.
+        self._kept: WeakKeyDictionary[GraphProgram, tuple[Any, int]] = WeakKeyDictionary()
 
     def find(self, program: GraphProgram) -> Any:
         """The program's graph, now the last to be dropped; None if it has none."""
-        if program not in self._kept:
+        kept = self._kept.pop(program, None)
+        if kept is None:
             return None
-        self._kept.move_to_end(program)
-        return self._kept[program][0]
+        self._kept[program] = kept
+        return kept[0]
 
     def launch(self, graph: Any) -> None:
         """Run a graph on the stream."""
+        self.device.num_launches += 1
         graph.launch(self._stream)
 
     def add(self, program: GraphProgram, launches: Sequence[Launch]) -> bool:
@@ -71,7 +76,7 @@ class Graphs:
 
     def _drop_oldest(self) -> None:
         while sum(size for _, size in self._kept.values()) > self._budget:
-            _, (_, size) = self._kept.popitem(last=False)
+            _, size = self._kept.pop(next(iter(self._kept.keys())))
             LOG.debug("reset a graph of %d bytes: the budget is %d", size, self._budget)
 
     def _free_bytes(self) -> int:
@@ -80,7 +85,7 @@ class Graphs:
 
     def _capture(self, launches: Sequence[Launch]) -> Any:
         """Nothing but the launches may happen meanwhile: no allocation, and no array freed."""
-        runtime = self._cupy.cuda.runtime
+        runtime, num_launches = self._cupy.cuda.runtime, self.device.num_launches
         with _no_collection(), self._cupy.cuda.using_allocator(_refuse), self._stream:
             self._stream.begin_capture(runtime.streamCaptureModeThreadLocal)
             try:
@@ -88,6 +93,7 @@ class Graphs:
                     launch.on(self.device)
             finally:
                 graph = self._stream.end_capture()
+                self.device.num_launches = num_launches  # nothing ran
             graph.upload(self._stream)
         return graph
 

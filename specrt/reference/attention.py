@@ -20,11 +20,13 @@ def attention(
     scale: float,
     window: int,
     out: Array,
+    softcap: float = 0.0,
 ) -> None:
     """Write ``softmax(scale q K^T) V`` over the positions that each row sees.
 
     A row at position p sees j <= p and, if ``window`` > 0, p - j < ``window``; its head h reads KV
-    head ``h // (H / Hkv)`` as the cache stores it. Each chunk of 64 absolute positions gives
+    head ``h // (H / Hkv)`` as the cache stores it. A score is ``s = scale q k``, and with a
+    softcap ``softcap tanh(s / softcap)``. Each chunk of 64 absolute positions gives
     ``m = max s``, ``l = sum exp(s - m)``, ``o = sum exp(s - m) v`` over its visible keys (the
     others are left out); chunks are merged ascending, ``M' = max(M, m)``,
     ``L' = L exp(M - M') + l exp(m - M')``, O alike, and the result is ``O / L``.
@@ -35,6 +37,7 @@ def attention(
         scale: Rounded to float32.
         window: 0 for all positions.
         out: [T, H * Dh] f32.
+        softcap: Rounded to float32; 0 for none.
     """
     for row, position in enumerate(step.positions[: len(q)].tolist()):
         heads = q[row].reshape(cache.num_heads, -1, cache.head_dim)
@@ -47,16 +50,18 @@ def attention(
             )
             k = decode(cache.k[page, visible], cache.kv_type).transpose(1, 0, 2)  # [Hkv, n, Dh]
             v = decode(cache.v[page, visible], cache.kv_type).transpose(1, 0, 2)
-            partial = _attend(heads, k, v, np.float32(scale))
+            partial = _attend(heads, k, v, np.float32(scale), np.float32(softcap))
             total = partial if total is None else _merge(total, partial)
         assert total is not None
         _, weight, value = total
         out[row] = (value / weight).reshape(-1)
 
 
-def _attend(q: Array, k: Array, v: Array, scale: Array) -> tuple[Array, Array, Array]:
+def _attend(q: Array, k: Array, v: Array, scale: Array, cap: Array) -> tuple[Array, Array, Array]:
     """Largest score, sum of weights and weighted values, each [Hkv, G, 1 or Dh]."""
     scores = (q @ k.transpose(0, 2, 1)) * scale
+    if cap > 0:
+        scores = cap * np.tanh(scores / cap)
     largest = scores.max(axis=-1, keepdims=True)
     weights = np.exp(scores - largest)
     return largest, weights.sum(axis=-1, keepdims=True), weights @ v

@@ -1,9 +1,12 @@
 """The benchmark from end to end on a tiny model: what it prints, saves and refuses."""
 
 import json
+import sys
 import time
 
 import pytest
+from emulated import needs_emulator
+from fake_cupy import FakeCupy
 
 import specrt
 from specrt.bench import e2e
@@ -56,7 +59,21 @@ def test_one_prompt(path, tmp_path, capsys, command):
     assert result["ratio"]["low"] <= result["ratio"]["median"] <= result["ratio"]["high"]
     assert result["plain"]["time_to_first_token_ms"] > result["plain"]["prefill_ms"] > 0
     assert saved["totals"]["tokens"] == 24
+    assert saved["launches_per_step"] is None
     assert not [text for text in strings(saved) if "/" in text.replace("tok/s", "")]
+
+
+@needs_emulator
+@pytest.mark.parametrize("device", ["cuda", "emulator"])
+def test_the_launches_of_a_greedy_step_are_told(path, tmp_path, capsys, monkeypatch, device):
+    """One graph on a GPU; on the emulator, which has no graphs, all of its kernels."""
+    monkeypatch.setitem(sys.modules, "cupy", FakeCupy())
+    file = tmp_path / "out.json"
+    flags = ["--model", path, *FEW, "--device", device, "--context", "96", "--json", str(file)]
+    assert main([*flags, "--tokens", "2", "--pairs", "1"]) == 0
+    launches = json.loads(file.read_text())["launches_per_step"]
+    assert launches == 1 if device == "cuda" else launches > 10
+    assert f"launches per plain greedy step {launches:g}" in capsys.readouterr().out
 
 
 def test_later_turns_of_a_session(path, tmp_path):

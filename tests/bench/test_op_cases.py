@@ -9,7 +9,8 @@ import pytest
 from specrt.bench import ops
 from specrt.bench.__main__ import main
 from specrt.bench.cases import TYPES, AcceptCase, AttentionCase, LinearCase, RopeCase
-from specrt.bench.op_cases import OPS, Call, OpBench, random_tensor
+from specrt.bench.op_calls import Call, random_tensor
+from specrt.bench.op_cases import OPS, OpBench
 from specrt.bench.timing import WrongResultError
 from specrt.host import HostOps, available_levels
 from specrt.ops import Ops

@@ -90,6 +90,31 @@ def test_past_the_budget_the_graph_that_ran_longest_ago_goes(cupy, caplog):
     assert cupy.free == cupy.cuda.runtime.memGetInfo()[1] - 4 * NODE_BYTES
 
 
+def test_a_program_that_nobody_holds_takes_its_graph_along(cupy):
+    ops = KernelOps(CudaDevice())
+    program, _, _ = recorded(ops)
+    program.run()
+    program.prepare()
+    taken = cupy.cuda.runtime.memGetInfo()[1] - cupy.free
+    assert taken == 2 * NODE_BYTES
+    del program
+    gc.collect()
+    assert cupy.free == cupy.cuda.runtime.memGetInfo()[1]
+
+
+def test_a_program_is_timed_behind_a_run_and_a_graph_is_one_launch(cupy):
+    device = CudaDevice()
+    ops = KernelOps(device)
+    program, x, out = recorded(ops)
+    ops.assign(x, values(1))
+    assert device.timed(program) == pytest.approx(2.0)  # a microsecond for a kernel
+    assert ops.num_launches == 4
+    program.prepare()
+    assert device.timed(program) == pytest.approx(2.0)
+    assert ops.num_launches == 4 + 2 and cupy.num_graph_launches == 2
+    assert (ops.to_host(out) == expected(values(1))).all()
+
+
 @pytest.mark.parametrize("budget", [0, NODE_BYTES // 16])
 def test_without_a_budget_kernels_are_launched_singly(cupy, budget):
     ops = KernelOps(CudaDevice(graph_bytes=budget))

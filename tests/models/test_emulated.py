@@ -7,13 +7,14 @@ graphs and the device works late.
 import sys
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from emulated import needs_emulator
 from fake_cupy import FakeCupy
 
-from specrt import SamplingParams
+from specrt import SamplingParams, kernels
 from specrt.kernels import KernelOps
 from specrt.kernels.emulator import Emulator
 from specrt.llm import LLM
@@ -145,6 +146,40 @@ def test_another_order_of_threads_and_blocks(order):
     )
     got = rows_of(llm, tokens(name)[:COUNT], [3, 17, 1], prefilled=COUNT - 69)
     np.testing.assert_array_equal(got, one_by_one(name)[:21])
+
+
+def frozen_tokens(launcher):
+    def embed(device, weight, tokens, **options):
+        launcher(device, weight, tokens.copy(), **options)
+
+    return embed
+
+
+def frozen_positions(launcher):
+    def attention(device, q, cache, step, **options):
+        frozen = SimpleNamespace(
+            positions=step.positions.copy(),
+            row_seqs=step.row_seqs,
+            row_offsets=step.row_offsets,
+            page_table=step.page_table,
+            ring_table=step.ring_table,
+        )
+        launcher(device, q, cache, frozen, **options)
+
+    return attention
+
+
+@pytest.mark.parametrize(
+    ("op", "fault"), [("embed", frozen_tokens), ("attention", frozen_positions)]
+)
+def test_a_step_value_that_a_program_froze_is_told(op, fault, monkeypatch):
+    """What a graph would do with a value that its launcher took as a scalar."""
+    expected = one_by_one("llama-quant")[:2]
+    monkeypatch.setattr(kernels, op, fault(getattr(kernels, op)))
+    llm = load("llama-quant")
+    got = rows_of(llm, tokens("llama-quant")[:COUNT], [1, 1], prefilled=COUNT - 69)
+    with pytest.raises(AssertionError):
+        np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("name", ["gemma3", "qwen3-quant"])

@@ -20,6 +20,7 @@ KV_TYPES = ("f32", "f16", "q8_0")
 # heads, KV heads, head dim
 SHAPES = [(3, 1, 32), (4, 2, 48), (9, 3, 64), (5, 5, 80), (8, 2, 128), (4, 1, 256), (40, 1, 20)]
 TILES = [*range(1, 18), 33, 65]
+LEVEL_SETS = [pytest.param(partial(HostOps, threads=1, level=level), id=level) for level in LEVELS]
 
 
 def queries(num_rows, heads, dims, seed=0):
@@ -42,20 +43,24 @@ class Case:
             pair = fill(ops, self.cache, step, seq, range(length), rng)
             self.stored.append([decode(x, kv_type).astype(np.float64) for x in pair])
 
-    def run(self, q, positions, seqs, window=0, scale=0.11, rows=slice(None)):
+    def run(self, q, positions, seqs, window=0, scale=0.11, softcap=0.0, rows=slice(None)):
         positions, seqs = list(positions)[rows], list(seqs)[rows]
         step = make_step(self.ops, [*positions, 0], [*seqs, 1], self.num_pages, self.ring_pages)
         q, out = placed(q[rows]), placed(nans(*q[rows].shape))
-        self.ops.attention(q, self.cache, step, scale=scale, window=window, out=out)
+        options = {"scale": scale, "window": window, "softcap": softcap}
+        self.ops.attention(q, self.cache, step, out=out, **options)
         return out
 
-    def oracle(self, q, positions, seqs, window=0, scale=0.11):
+    def oracle(self, q, positions, seqs, window=0, scale=0.11, softcap=0.0):
         out = []
         for row, position, seq in zip(q, positions, seqs, strict=True):
             first = max(0, position - window + 1) if window else 0
             k, v = (x[first : position + 1].transpose(1, 0, 2) for x in self.stored[seq])
             heads = row.reshape(k.shape[0], -1, self.dims).astype(np.float64)
             s = heads @ k.transpose(0, 2, 1) * np.float64(np.float32(scale))
+            if softcap:
+                cap = np.float64(np.float32(softcap))
+                s = cap * np.tanh(s / cap)
             p = np.exp(s - s.max(-1, keepdims=True))
             out.append((p / p.sum(-1, keepdims=True) @ v).reshape(-1))
         return np.array(out)
@@ -109,6 +114,33 @@ def test_the_kernel_against_the_oracle(kv_type, heads, kv_heads, dims, window):
     baseline = reference.run(q, positions, seqs, window)
     assert_accurate(got, baseline, reference.oracle(q, positions, seqs, window))
     assert_same_bits(few, got[4:14])
+
+
+@pytest.mark.parametrize("softcap", [0.7, 7.3, 50.0])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("ops", [*LEVEL_SETS, *OP_SETS[1:]])
+def test_softcap(softcap, kv_type, ops):
+    """Of scores far below it, about as large and far above it."""
+    ends, options = (301, 70), {"window": 75, "softcap": softcap}
+    positions, seqs = two_sequences(19, ends)
+    q = queries(19, 9, 64) * np.geomspace(0.01, 100, 19, dtype=np.float32)[:, None]
+    reference, case = (Case(o, kv_type, 3, 64, ends) for o in (ReferenceOps(), ops()))
+    got = case.run(q, positions, seqs, **options)
+    exact = reference.oracle(q, positions, seqs, **options)
+    assert_accurate(got, reference.run(q, positions, seqs, **options), exact)
+    few = case.run(q, positions, seqs, **options, rows=slice(4, 14))
+    assert_same_bits(few, got[4:14])
+
+
+@pytest.mark.parametrize("ops", [*LEVEL_SETS, *OP_SETS[1:]])
+def test_a_softcap_far_above_the_scores_changes_little_and_none_nothing(ops):
+    case, q = Case(ops(), "f16", 2, 32, (150, 1)), queries(3, 4, 32)
+    plain, none, high = (
+        case.run(q, [147, 148, 149], [0, 0, 0], **options)
+        for options in ({}, {"softcap": 0.0}, {"softcap": 1e4})
+    )
+    assert_same_bits(none, plain)
+    assert 0 < np.abs(high - plain).max() < 1e-4
 
 
 def level_rows(level):
@@ -208,9 +240,6 @@ def test_a_ring_equals_full_pages_at_every_offset_around_the_wrap(end, num_rows,
     assert_accurate(got, baseline, full.oracle(q, positions, seqs, window=100))
 
 
-LEVEL_SETS = [pytest.param(partial(HostOps, threads=1, level=level), id=level) for level in LEVELS]
-
-
 @pytest.mark.parametrize("ops", [*LEVEL_SETS, *OP_SETS[1:]])
 def test_what_other_rows_store_is_not_seen(ops):
     # Row 0 sees positions up to 70; a NaN and an inf at 71 and 72 belong to later rows alone.
@@ -254,6 +283,9 @@ def test_wrong_arguments_are_refused(ops):
         ops.attention(q, cache, step, scale=1, window=0, out=nans(*q.shape))
     with pytest.raises(MismatchError, match="window 4294967295"):
         ops.attention(q, cache, step, scale=1, window=2**32 - 1, out=nans(*q.shape))
+    for softcap in (-1.0, float("nan"), float("inf"), 1e-40):
+        with pytest.raises(MismatchError, match="softcap"):
+            ops.attention(q, cache, step, scale=1, window=9, out=nans(*q.shape), softcap=softcap)
     with pytest.raises(MismatchError, match="out"):
         ops.attention(q, cache, step, scale=1, window=9, out=nans(2, 64))
     with pytest.raises(MismatchError, match="q is"):

@@ -12,6 +12,7 @@ struct attention_args {
     int num_rows, num_heads;
     int window; /* 0: all */
     float scale;
+    float softcap; /* 0: none */
     int block_rows, num_blocks; /* rows that share the reading of a page */
     int num_groups;             /* into which the chunks of a block of rows are cut */
     /* With more than one group, the results of single chunks, merged by attention_merge:

@@ -7,7 +7,7 @@ cdef extern from "attention.h":
         KVCache cache
         KVStep step
         int num_rows, num_heads, window
-        float scale
+        float scale, softcap
         int block_rows, num_blocks, num_groups
         void *const *partials
         int max_chunks
@@ -30,7 +30,7 @@ cdef extern from *:
 cdef int SPLIT_ROWS = 16, SPLIT_PARTS = 16
 
 
-def record_attention(Tape tape, q, layer, step, float scale, int window, out):
+def record_attention(Tape tape, q, layer, step, float scale, int window, float softcap, out):
     """Append one phase over blocks of rows, KV heads and groups of chunks; for few rows a second
     one that merges the chunks, a part per row and head of q [T, H * Dh] f32."""
     cdef AttentionArgs args
@@ -45,6 +45,7 @@ def record_attention(Tape tape, q, layer, step, float scale, int window, out):
     args.num_heads = q.shape[1] // layer.head_dim
     args.window = window
     args.scale = scale
+    args.softcap = softcap
     per_head = args.num_heads // layer.num_heads
     args.block_rows = max(1, QUERIES // per_head)
     args.num_blocks = (args.num_rows + args.block_rows - 1) // args.block_rows

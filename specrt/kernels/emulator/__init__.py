@@ -72,6 +72,7 @@ class Emulator:
         self._folder = folder or kernel_folder()
         self._sanitize = sanitize
         self._entries: dict[tuple[str, str, tuple[str, ...]], Callable[..., int]] = {}
+        self.num_launches = 0
         self._message = ctypes.create_string_buffer(MESSAGE_BYTES)
 
     def launch(
@@ -85,6 +86,7 @@ class Emulator:
         defines: tuple[str, ...] = (),
     ) -> None:
         """Run an entry of ``cuda/<file>.cu``: see ``specrt.kernels._module.Device``."""
+        self.num_launches += 1
         x, y, z = _checked_sizes(entry, grid, block, shared_bytes)
         codes, values, arrays = _packed(entry, args)
         seed, num_arrays = self._seed, len(arrays) // ARRAY.size

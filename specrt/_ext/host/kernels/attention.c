@@ -43,13 +43,17 @@ static void load_queries(const struct attention_args *args, const struct queries
 
 /* scores of keys begin .. end - 1 to exponentials, 0 where hidden; their largest and their sum to
  * tail. Lane j sums keys j, j + 16, ...; then the tree. */
-static void softmax(float *scores, float scale, int begin, int end, float *tail)
+static void softmax(float *scores, const struct attention_args *args, int begin, int end,
+                    float *tail)
 {
     v16f s[PAGE / LANES], top = v16f_set1(-INFINITY), sum = v16f_set1(0.0f);
+    const v16f scale = v16f_set1(args->scale), cap = v16f_set1(args->softcap);
     const int first = begin / LANES, last = (end + LANES - 1) / LANES;
     for (int i = first; i < last; i++) {
         v16m visible = v16m_first(least(end - LANES * i, LANES));
-        s[i] = v16f_mul(v16f_load(scores + LANES * i), v16f_set1(scale));
+        s[i] = v16f_mul(v16f_load(scores + LANES * i), scale);
+        if (args->softcap > 0)
+            s[i] = v16f_mul(cap, v16f_tanh(v16f_div(s[i], cap)));
         s[i] = v16f_select(visible, s[i], v16f_set1(-INFINITY));
         if (begin > LANES * i)
             s[i] = v16f_select(v16m_first(begin - LANES * i), v16f_set1(-INFINITY), s[i]);
@@ -147,7 +151,7 @@ static void attend_chunk(const struct attention_args *args, struct attention_scr
             rows_times(&scores, ADD, i, n, from, to, d, least(d + CHAIN, dims));
         for (int j = i; j < i + n; j++)
             if (first[j] < last[j])
-                softmax(s->weights + PAGE * j, args->scale, first[j], last[j],
+                softmax(s->weights + PAGE * j, args, first[j], last[j],
                         s->chunk + stride * j + row_dims);
         weigh_values(&values, i, n, row_dims, first, last);
     }

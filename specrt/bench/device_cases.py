@@ -1,0 +1,55 @@
+"""What is timed on a GPU, as data: the ops of a decode step at the shapes of a 27B model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from specrt.bench.cases import (
+    AcceptCase,
+    AttentionCase,
+    EmbedCase,
+    GluCase,
+    LinearCase,
+    NormCase,
+    QuantizeCase,
+    RopeCase,
+    RowsCase,
+)
+
+WIDTH: Final = 5120
+HIDDEN: Final = 17_408
+VOCABULARY: Final = 151_936
+HEADS: Final = (24, 4, 256)
+TYPES: Final = ("Q4_K", "Q6_K", "Q8_0")
+ROWS: Final = (1, 2, 4, 8, 16)
+FEW: Final = (1, 8)
+SHAPES: Final = ((WIDTH, WIDTH), (HIDDEN, WIDTH), (WIDTH, HIDDEN))
+
+
+def group(case: Any, rows: tuple[int, ...] = FEW) -> tuple[Any, ...]:
+    """A case by its number of rows: they read the same data, and are timed in turns."""
+    return tuple(replace(case, rows=number) for number in rows)
+
+
+GROUPS: Final[dict[str, tuple[tuple[Any, ...], ...]]] = {
+    "linear": tuple(group(LinearCase(kind, *shape, 1), ROWS) for kind in TYPES for shape in SHAPES),
+    "head": tuple(group(LinearCase(kind, VOCABULARY, WIDTH, 1), ROWS) for kind in TYPES),
+    "attention": tuple(
+        group(AttentionCase(kv_type, *HEADS, length, 1))
+        for kv_type in ("f16", "q8_0")
+        for length in (1024, 8192)
+    ),
+    "rms_norm": (
+        group(NormCase(WIDTH, 1, add=True)),
+        group(NormCase(WIDTH, 1, prepares=True)),
+    ),
+    "glu": (group(GluCase("silu", HIDDEN, 1, prepares=True)),),
+    "quantize": (group(QuantizeCase(WIDTH, 1)), group(QuantizeCase(HIDDEN, 1))),
+    "rope_kv": (group(RopeCase("f16", *HEADS, 1024, 1)),),
+    "embed": (group(EmbedCase("Q4_K", 4096, WIDTH, 1)),),
+    "copy": (group(RowsCase(WIDTH, 1)),),
+    "select": (group(RowsCase(WIDTH, 1)),),
+    "accept": (group(AcceptCase(1, 1), (2, 8)),),
+}
+"""By the op's name."""
