@@ -12,8 +12,8 @@ from ..array_checks import check
 from ..errors import MismatchError
 from ..options import SamplingParams
 from ..state.step import StepInputs
-from ._module import Device
 from .checks import aligned
+from .device import Device
 
 Array = Any
 
