@@ -11,7 +11,8 @@ from typing import get_args
 from specrt.errors import OptionError
 from specrt.host import HostOps
 from specrt.kernels import KernelOps
-from specrt.kernels._module import CudaDevice, find_cuda
+from specrt.kernels._module import find_cuda
+from specrt.kernels.cuda import CudaDevice
 from specrt.kernels.emulator import Emulator
 from specrt.kernels.graphs import GRAPH_BYTES
 from specrt.ops import DeviceName, Ops, cuda_problem

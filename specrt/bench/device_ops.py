@@ -18,7 +18,7 @@ from specrt.bench.op_cases import OPS, check_results
 from specrt.bench.report import Bound, bound_rows, collect, number, save, show, show_bounds, spread
 from specrt.bench.timing import Spread, WrongResultError, interleaved, machine
 from specrt.kernels import KernelOps
-from specrt.kernels._module import CudaDevice
+from specrt.kernels.cuda import CudaDevice
 from specrt.ops import Array, Program
 from specrt.reference import ReferenceOps
 

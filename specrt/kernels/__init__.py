@@ -11,10 +11,10 @@ import numpy as np
 from ..acts import Acts
 from ..ops import Activation, KVType, Program, Role, Rope
 from ..reference.quant_blocks import dequantize
-from ._module import ComputeDevice, Device
 from .accept import accept
 from .attention import attention, most_floats, scratch_floats
 from .copy import copy
+from .device import ComputeDevice, Device
 from .embed import embed
 from .glu import glu
 from .head import head

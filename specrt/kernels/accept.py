@@ -8,7 +8,7 @@ import numpy as np
 
 from ..array_checks import check_accept
 from ..state.step import StepInputs
-from ._module import Device
+from .device import Device
 
 Array = Any
 

@@ -11,8 +11,8 @@ from ..array_checks import check, check_attention
 from ..errors import MismatchError, UnsupportedError
 from ..ops import PAGE
 from ..state.step import StepInputs
-from ._module import Device
 from .checks import aligned, step_arguments
+from .device import Device
 from .kv import KernelKVLayer, kv_defines
 
 Array = Any

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..array_checks import check
-from ._module import Device
 from .checks import aligned
+from .device import Device
 from .weights import KernelWeight, defines_of
 
 THREADS = 256

@@ -10,8 +10,8 @@ from ..acts import Acts
 from ..array_checks import check_glu
 from ..errors import UnsupportedError
 from ..ops import Activation
-from ._module import Device
 from .checks import aligned
+from .device import Device
 from .quantize import acts_arguments, plain_rows, quantize
 
 Array = Any

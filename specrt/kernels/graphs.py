@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from .program import Launch
 
 if TYPE_CHECKING:
-    from ._module import ComputeDevice
+    from .device import ComputeDevice
 
 LOG = logging.getLogger(__name__)
 

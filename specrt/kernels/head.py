@@ -8,8 +8,8 @@ import numpy as np
 
 from ..acts import Acts
 from ..array_checks import check, check_top_k
-from ._module import Device
 from .checks import aligned
+from .device import Device
 from .linear import launch_linear
 from .weights import KernelWeight
 

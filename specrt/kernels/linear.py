@@ -12,8 +12,8 @@ from ..acts import Acts
 from ..array_checks import check
 from ..errors import MismatchError
 from ..reference.quant_blocks import QUANT_TYPES
-from ._module import Device
 from .checks import aligned
+from .device import Device
 from .weights import TILE_ROWS, KernelWeight, block_bytes_of, defines_of
 
 Array = Any

@@ -9,9 +9,9 @@ import numpy as np
 from ..acts import Acts
 from ..array_checks import check, check_acts
 from ..errors import MismatchError
-from ._module import Device
 from .checks import aligned
 from .copy import copy
+from .device import Device
 
 THREADS = 256
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..acts import Acts
 from ..array_checks import check_rms_norm
-from ._module import Device
 from .checks import aligned
+from .device import Device
 from .quantize import acts_arguments, plain_rows, quantize
 
 Array = Any

@@ -10,8 +10,8 @@ from ..array_checks import check_rope_kv
 from ..errors import MismatchError
 from ..ops import Rope
 from ..state.step import StepInputs
-from ._module import Device
 from .checks import MAX_GRID_Y, aligned, step_arguments
+from .device import Device
 from .kv import KernelKVLayer, kv_defines
 
 Array = Any

@@ -13,8 +13,8 @@ from ..errors import MismatchError
 from ..options import SamplingParams
 from ..state.draw import EDIT, Draw
 from ..state.step import StepInputs
-from ._module import Device
 from .checks import aligned
+from .device import Device
 
 Array = Any
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..array_checks import check_select
-from ._module import Device
 from .checks import items_of
+from .device import Device
 
 Array = Any
 

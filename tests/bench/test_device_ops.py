@@ -19,7 +19,7 @@ from specrt.bench.op_cases import OPS
 from specrt.bench.report import Bound
 from specrt.bench.timing import Spread, WrongResultError
 from specrt.kernels import KernelOps
-from specrt.kernels._module import CudaDevice
+from specrt.kernels.cuda import CudaDevice
 from specrt.kernels.weights import KernelWeight
 
 pytestmark = needs_emulator

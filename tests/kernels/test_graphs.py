@@ -9,7 +9,7 @@ import pytest
 from fake_cupy import NODE_BYTES, CUDARuntimeError, FakeCupy
 
 from specrt.kernels import KernelOps
-from specrt.kernels._module import CudaDevice
+from specrt.kernels.cuda import CudaDevice
 from specrt.kernels.emulator import Emulator
 
 

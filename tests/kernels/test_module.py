@@ -9,7 +9,8 @@ from fake_cupy import FakeCupy
 
 from specrt.errors import MismatchError, UnsupportedError
 from specrt.kernels import _module
-from specrt.kernels._module import OPTIONS, CudaDevice, expand, find_cuda, kernel_folder
+from specrt.kernels._module import OPTIONS, expand, find_cuda, kernel_folder
+from specrt.kernels.cuda import CudaDevice
 from specrt.kernels.glu import glu
 from specrt.ops import usable_cuda
 

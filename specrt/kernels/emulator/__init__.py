@@ -85,7 +85,7 @@ class Emulator:
         shared_bytes: int = 0,
         defines: tuple[str, ...] = (),
     ) -> None:
-        """Run an entry of ``cuda/<file>.cu``: see ``specrt.kernels._module.Device``."""
+        """Run an entry of ``cuda/<file>.cu``: see ``specrt.kernels.device.Device``."""
         self.num_launches += 1
         x, y, z = _checked_sizes(entry, grid, block, shared_bytes)
         codes, values, arrays = _packed(entry, args)
