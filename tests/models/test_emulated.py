@@ -188,12 +188,12 @@ def test_the_cuda_device_gives_the_same_from_graphs(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     llm = load(name, "cuda")
     ids = golden_arrays(name)["tokens"].tolist()
-    params = SamplingParams(max_tokens=30, ignore_eos=True)
+    params = SamplingParams(max_tokens=16, ignore_eos=True)
     for setting in (params, replace(params, temperature=0.8, seed=5)):
         expected = emulated(name).generate(ids[:30], setting)
         for spec in (None, SpecOptions(type="ngram", num_draft=4, governor=False)):
             same(llm.generate(ids[:30], setting, spec=spec), expected)
-    assert cupy.num_graph_launches > 60
+    assert cupy.num_graph_launches > 30
 
 
 def test_a_greedy_step_is_one_copy_there_one_launch_and_one_copy_back(monkeypatch):
