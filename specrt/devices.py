@@ -18,6 +18,9 @@ from specrt.kernels.graphs import GRAPH_BYTES
 from specrt.ops import DeviceName, Ops, cuda_problem
 from specrt.reference import ReferenceOps
 
+MOST_MEBIBYTES = 2**20
+"""Of CUDA graphs."""
+
 
 def make_ops(
     device: str,
@@ -34,11 +37,15 @@ def make_ops(
         verbose: say on stderr which kernels are compiled.
 
     Raises:
-        OptionError: no such device.
+        OptionError: no such device, number of threads or budget.
         UnsupportedError: CUDA is asked for and cannot be used, and why.
     """
     if threads is not None and threads < 1:
         raise OptionError(f"threads = {threads}: expected an integer >= 1")
+    if graph_mebibytes is not None and not _is_budget(graph_mebibytes):
+        raise OptionError(
+            f"graph_budget = {graph_mebibytes!r}: expected MiB from 0 to {MOST_MEBIBYTES}"
+        )
     if device not in get_args(DeviceName):
         raise OptionError(f"device = {device!r}: expected one of {', '.join(get_args(DeviceName))}")
     if device == "auto":
@@ -76,6 +83,10 @@ def available_memory(device: str) -> int | None:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return None
+
+
+def _is_budget(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MOST_MEBIBYTES
 
 
 @cache

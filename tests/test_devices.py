@@ -40,6 +40,18 @@ def test_with_cupy_and_no_gpu_auto_is_the_cpu_and_says_so_once(with_cupy, capsys
         make_ops("cuda")
 
 
+def test_a_cupy_that_cannot_be_imported_is_told_and_leaves_the_cpu(monkeypatch, tmp_path, capsys):
+    """One that was built for another NumPy raises ValueError."""
+    (tmp_path / "cupy.py").write_text("raise ValueError('numpy.dtype size changed')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    devices._say_once.cache_clear()
+    assert make_ops("auto").device == "cpu"
+    assert "computing on the CPU: CUDA needs CuPy (numpy.dtype size" in capsys.readouterr().err
+    with pytest.raises(UnsupportedError, match=r"numpy\.dtype size changed"):
+        make_ops("cuda")
+
+
 def test_with_a_gpu_auto_is_cuda(with_cupy, capsys):
     with_cupy(FakeCupy())
     assert make_ops("auto").device == make_ops("cuda").device == "cuda"
@@ -55,6 +67,14 @@ def test_a_name_is_taken_at_its_word(with_cupy, name):
 def test_no_such_device():
     with pytest.raises(OptionError, match="'gpu': expected one of auto, cpu, cuda, emulator"):
         make_ops("gpu")
+
+
+@pytest.mark.parametrize("budget", [-1, 1.5, True, "64", 2**20 + 1])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_no_such_budget_of_graphs(with_cupy, device, budget):
+    with_cupy(FakeCupy())
+    with pytest.raises(OptionError, match=r"graph_budget = .*: expected MiB from 0 to 1048576"):
+        make_ops(device, graph_mebibytes=budget)
 
 
 def test_importing_the_api_imports_no_cupy():

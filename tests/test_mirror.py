@@ -8,6 +8,7 @@ import pytest
 
 from specrt.bench.op_cases import OPS as BENCHED
 from specrt.host import HostOps
+from specrt.kernels import KernelOps
 from specrt.ops import Ops
 from specrt.reference import ReferenceOps
 
@@ -28,6 +29,8 @@ def test_an_op_has_one_stem(op):
         f"specrt/reference/{op}.py",
         f"specrt/host/{op}.py",
         f"specrt/_ext/host/kernels/{op}.c",
+        f"specrt/kernels/{op}.py",
+        f"cuda/{op}.cu",
         f"tests/ops/test_{op}.py",
     ):
         assert (ROOT / file).exists(), file
@@ -66,7 +69,7 @@ def test_launchers_are_those_of_the_cuda_kernels():
 
 
 @pytest.mark.parametrize("name", TABLE)
-@pytest.mark.parametrize("ops", [ReferenceOps, HostOps])
+@pytest.mark.parametrize("ops", [ReferenceOps, HostOps, KernelOps])
 def test_op_sets_have_the_table_and_its_parameters(ops, name):
     expected = inspect.signature(TABLE[name]).parameters.values()
     got = inspect.signature(getattr(ops, name)).parameters.values()

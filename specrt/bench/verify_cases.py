@@ -23,7 +23,8 @@ from specrt.bench.cases import (
 )
 from specrt.ops import KVType
 
-ROWS: Final = (1, 3, 17)
+ROWS: Final = (1, 3, 17, 65)
+"""For each form of ``linear`` one: two rows or fewer, up to 8, to 64, and more."""
 WIDTHS: Final = (1300, 333)
 PREPARED_WIDTHS: Final = (1312, 96)
 OUTPUTS: Final = 37

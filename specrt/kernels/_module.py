@@ -74,9 +74,10 @@ def find_cuda() -> Any:
     Raises:
         UnsupportedError: CuPy, a driver with a device that is new enough, or NVRTC is missing.
     """
+    # A CuPy that is broken, or built for another NumPy, raises whatever it meets.
     try:
         cupy = import_module("cupy")
-    except ImportError as error:
+    except Exception as error:
         raise UnsupportedError(
             f"CUDA needs CuPy ({error}): install specrt[cuda12] or specrt[cuda13]"
         ) from error

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..array_checks import check, check_attention
-from ..errors import MismatchError, UnsupportedError
+from ..errors import MismatchError
 from ..ops import PAGE
 from ..state.step import StepInputs
 from .checks import aligned, step_arguments
@@ -136,7 +136,5 @@ def _query_bytes(cache: KernelKVLayer) -> int:
 
 def _most_queries(cache: KernelKVLayer) -> int:
     """Of a block: four or fewer a warp."""
-    for per_warp in (4, 2, 1):
-        if SLOT_BYTES + WARPS * per_warp * _query_bytes(cache) <= MAX_SHARED:
-            return WARPS * per_warp
-    raise UnsupportedError(f"attention: {cache.head_dim} dims a head; expected at most 512")
+    most = (MAX_SHARED - SLOT_BYTES) // _query_bytes(cache)
+    return next(WARPS * n for n in (4, 2, 1) if WARPS * n <= most)

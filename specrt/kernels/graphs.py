@@ -70,9 +70,12 @@ class Graphs:
             return False
         size = max(before - self._free_bytes(), len(launches) * NODE_BYTES)
         LOG.debug("captured a graph of %d kernels: %d bytes", len(launches), size)
+        if size > self._budget:  # or another process took memory meanwhile: the others stay
+            LOG.debug("reset it: the budget is %d", self._budget)
+            return False
         self._kept[program] = graph, size
         self._drop_oldest()
-        return program in self._kept
+        return True
 
     def _drop_oldest(self) -> None:
         while sum(size for _, size in self._kept.values()) > self._budget:

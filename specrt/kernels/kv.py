@@ -16,6 +16,9 @@ Array = Any
 ROW_BYTES = 16
 """What the bytes of a row are a multiple of."""
 
+MOST_DIMS = 512
+"""Of a head: with more, four queries do not fit the shared memory of a block of ``attention``."""
+
 
 class KernelKVLayer:
     """One layer's pages.
@@ -28,7 +31,8 @@ class KernelKVLayer:
         zeros: makes an array of the device from shape and dtype.
 
     Raises:
-        UnsupportedError: a head cannot be stored in that type, or has an odd number of dims.
+        UnsupportedError: a head cannot be stored in that type, or has an odd number of dims or too
+            many.
     """
 
     def __init__(
@@ -41,8 +45,11 @@ class KernelKVLayer:
         zeros: Callable[[tuple[int, ...], Any], Array],
     ) -> None:
         check_kv(kv_type, head_dim)
-        if head_dim % 2:
-            raise UnsupportedError(f"a head has {head_dim} dims; CUDA's kernels take even numbers")
+        if head_dim % 2 or head_dim > MOST_DIMS:
+            raise UnsupportedError(
+                f"a head has {head_dim} dims; CUDA's kernels take even numbers up to {MOST_DIMS}: "
+                "use device='cpu'"
+            )
         self.kv_type, self.ring_pages = kv_type, ring_pages
         self.num_heads, self.head_dim = num_heads, head_dim
         dtype = np.dtype(DTYPES.get(kv_type, np.int8))

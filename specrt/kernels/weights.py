@@ -89,9 +89,14 @@ class KernelWeight:
         return -(-self.shape[0] // TILE_ROWS)
 
     def keys(self, num_rows: int) -> Array:
-        """What ``head`` writes for each row and tile, [T, tiles] uint64: made when T is largest."""
+        """What ``head`` writes for each row and tile, [T, tiles] uint64: made when T is largest.
+
+        Programs keep what they were recorded with: twice the rows each time, so that windows which
+        grow by a row do not leave an array each.
+        """
         if self._keys is None or len(self._keys) < num_rows:
-            self._keys = self._to_device(np.zeros((num_rows, self.num_tiles), np.uint64))
+            room = 1 << (num_rows - 1).bit_length()
+            self._keys = self._to_device(np.zeros((room, self.num_tiles), np.uint64))
         return self._keys[:num_rows]
 
 

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from emulated import needs_emulator
 
+from specrt.acts import input_form
 from specrt.bench import verify
 from specrt.bench.__main__ import main
 from specrt.bench.cases import TYPES
 from specrt.bench.op_cases import OPS
 from specrt.bench.verify_cases import CHECKS, WIDTHS
 from specrt.host import HostOps
+from specrt.kernels.linear import DOT, F32, MMA, TILED, choose_form
 from specrt.reference import ReferenceOps
 
 
@@ -22,6 +24,12 @@ def test_every_op_and_every_type_is_there():
         (check,) = (check for check in CHECKS if check.op == op)
         assert {case.type for case in check.cases} == set(TYPES)
     assert verify.FLOOR == accuracy.FLOOR
+
+
+def test_every_form_of_linear_is_there():
+    (check,) = (check for check in CHECKS if check.op == "linear")
+    forms = {choose_form(input_form(c.type, c.role), c.rows) for c in check.cases}
+    assert forms == {DOT, *MMA, TILED, *F32}
 
 
 def test_the_share_of_an_error():

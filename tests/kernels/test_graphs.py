@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from fake_cupy import NODE_BYTES, CUDARuntimeError, FakeCupy
+from fake_cupy import NODE_BYTES, CUDARuntimeError, FakeCupy, FakeStream
 
 from specrt.kernels import KernelOps
 from specrt.kernels.cuda import CudaDevice
@@ -88,6 +88,29 @@ def test_past_the_budget_the_graph_that_ran_longest_ago_goes(cupy, caplog):
     assert told == [*["captured a"] * 3, "reset a", "captured a", "reset a"]
     gc.collect()
     assert cupy.free == cupy.cuda.runtime.memGetInfo()[1] - 4 * NODE_BYTES
+
+
+def test_a_graph_that_seems_to_be_over_the_budget_leaves_the_others(cupy, monkeypatch):
+    """Memory that another process takes during a capture counts as the graph's."""
+    device = CudaDevice(graph_bytes=8 * NODE_BYTES)
+    ops = KernelOps(device)
+    (first, *_), (second, x, out) = recorded(ops), recorded(ops)
+    first.run()
+    first.prepare()
+    end = FakeStream.end_capture
+
+    def end_capture(stream):
+        cupy.free -= 20 * NODE_BYTES
+        return end(stream)
+
+    monkeypatch.setattr(FakeStream, "end_capture", end_capture)
+    second.prepare()
+    ops.assign(x, values(1))
+    second.run()
+    assert (ops.to_host(out) == expected(values(1))).all()
+    assert cupy.num_graph_launches == 0
+    first.run()
+    assert cupy.num_graph_launches == 1
 
 
 def test_a_program_that_nobody_holds_takes_its_graph_along(cupy):

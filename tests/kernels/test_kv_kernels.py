@@ -11,6 +11,9 @@ from kv_data import fill, garbage_layer, make_step, pages_of
 from ops.rows import assert_same_bits, nans
 
 from specrt.errors import MismatchError, UnsupportedError
+from specrt.kernels.attention import WARPS, _most_queries
+from specrt.kernels.emulator import Emulator
+from specrt.kernels.kv import MOST_DIMS, KernelKVLayer
 from specrt.ops import Rope
 from specrt.reference.kv import decode
 
@@ -210,15 +213,12 @@ def test_launches_are_replayed_with_other_step_values():
 
 def test_what_the_kernels_do_not_take_is_refused():
     ops = KernelKVOps()
-    with pytest.raises(UnsupportedError, match="33 dims"):
-        ops.kv_layer(1, 1, 33, "f16", 0)
+    for dims in (33, 514, 1024):
+        with pytest.raises(UnsupportedError, match=f"{dims} dims; .* even numbers up to 512"):
+            ops.kv_layer(1, 1, dims, "f16", 0)
     cache, step = ops.kv_layer(2, 1, 32, "f16", 0), make_step(ops, [0], [0], 2)
     q = placed(np.zeros((1, 32), np.float32), offset=4)
     with pytest.raises(MismatchError, match="16 bytes"):
-        ops.attention(q, cache, step, scale=1, window=0, out=placed(q))
-    cache = ops.kv_layer(2, 1, 1024, "f16", 0)
-    q = placed(np.zeros((1, 1024), np.float32))
-    with pytest.raises(UnsupportedError, match="1024 dims"):
         ops.attention(q, cache, step, scale=1, window=0, out=placed(q))
 
 
@@ -232,3 +232,9 @@ def test_saved_rows_lie_where_pages_say():
     slot = (step.page_table[1, 1], 0, 101 % 64)
     codes = np.ascontiguousarray(pair[0][1, 0, 0, 2:]).view(np.int8)
     assert (cache.k[slot][:32] == codes).all()
+
+
+@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0"])
+def test_queries_of_the_widest_heads_fit_a_block(kv_type):
+    cache = KernelKVLayer(1, 2, MOST_DIMS, kv_type, 0, Emulator().zeros)
+    assert _most_queries(cache) >= WARPS

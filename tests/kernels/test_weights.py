@@ -21,6 +21,15 @@ def test_fields_cover_their_blocks():
         assert covered == list(range(num_bytes)) and block_bytes_of(name) == num_bytes
 
 
+def test_programs_of_growing_windows_share_what_the_head_writes():
+    """Each keeps what it was recorded with: an array for every T would add up to gigabytes."""
+    weight = kernel_weight(random_tensor("Q8_0", 149, 96))
+    held = {id(keys.base): keys.base for keys in map(weight.keys, range(1, 261))}
+    row_bytes = 8 * weight.num_tiles
+    assert sum(base.nbytes for base in held.values()) < 3 * 512 * row_bytes
+    assert all(len(weight.keys(rows)) == rows for rows in (1, 65, 260))
+
+
 @pytest.mark.parametrize("name", FIELDS)
 def test_bytes_lie_where_the_kernels_look(name):
     size, width = block_bytes_of(name), 423 if name in FLOAT_BYTES else 768

@@ -47,8 +47,8 @@ def load_library(
         sanitize: with the thread sanitiser, whose library is then in the process already.
 
     Raises:
-        UnsupportedError: this CPU is not emulated on, there is no C++ compiler, or it refuses the
-            text.
+        UnsupportedError: this CPU is not emulated on, there is no C++ compiler, it refuses the
+            text, or the cache cannot be written.
     """
     text = emulated_text(file, folder, defines)
     compiler = _compiler()
@@ -56,8 +56,14 @@ def load_library(
     key = "\0".join((text, *flags, _version(compiler)))
     name = f"{file}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.so"
     path = cache_folder() / name
-    if not path.exists():
-        _compile((compiler, *flags), text, file, path)
+    try:
+        if not path.exists():
+            _compile((compiler, *flags), text, file, path)
+    except OSError as error:
+        raise UnsupportedError(
+            f"no kernel can be kept in {path.parent} ({error}): set XDG_CACHE_HOME to a folder "
+            "that can be written"
+        ) from error
     return ctypes.PyDLL(str(path))  # keeps the GIL: a library has one machine
 
 

@@ -9,6 +9,7 @@ from emulated import needs_emulator
 from toy_kernels import SEEDS, THREADS, launch
 
 from specrt.errors import UnsupportedError
+from specrt.kernels._module import kernel_folder
 from specrt.kernels.emulator import Emulator, KernelError
 from specrt.kernels.emulator.build import load_library
 
@@ -194,3 +195,10 @@ def test_a_library_is_compiled_once_per_text(tmp_path, monkeypatch):
     assert load_library("k", tmp_path)._name != first._name
     out = np.zeros(1, np.float32)
     Emulator(0, tmp_path).launch("k", "entry", (1,), 32, (out,))
+
+
+def test_a_cache_that_cannot_be_written_is_told(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(UnsupportedError, match=r"no kernel can be kept in .*set XDG_CACHE_HOME"):
+        load_library("copy", kernel_folder())
