@@ -19,6 +19,13 @@
 
 using Type = WEIGHT_TYPE;
 
+/* Of the small forms, as many blocks as shared memory lets be on a multiprocessor. */
+#if __CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)
+#define BLOCKS 3
+#else
+#define BLOCKS 2
+#endif
+
 #define CODES                                                                                      \
     const char *q, const float *d, const int *sums, const char *second_q, const float *second_d,   \
         const int *second_sums
@@ -26,14 +33,14 @@ using Type = WEIGHT_TYPE;
 #define THE_CODES {{q, second_q}, {d, second_d}, {sums, second_sums}}
 #define THE_END {add, keys, softcap, num_rows}
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 linear_dot(EIGHT_PAIRS, CODES, ENDS)
 {
     if constexpr (!Type::is_float)
         split<Type, DotForm<Type>>(THE_PAIRS, THE_CODES, THE_END, width);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 3)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 linear_mma_8(EIGHT_PAIRS, CODES, ENDS)
 {
     if constexpr (!Type::is_float)

@@ -109,17 +109,21 @@ struct Q3_K : Layout<256, 110, 16, 4, false> { /* high bits; four vectors of cod
 
 /* The first vector of Q4_K and Q5_K: d, dmin, and eight scales and minima of six bits. */
 template <int bytes> struct KScales : Layout<256, bytes, 32, 0, true> {
+    /* The i-th scale, or minimum if which is 1. */
+    static __device__ __forceinline__ int six(const char *b, int row, int i, int which)
+    {
+        const int shift = 8 * (i & 3);
+        const unsigned own = vector_word(b, 0, row, 1 + which) >> shift;
+        const unsigned four = vector_word(b, 0, row, 3) >> shift >> 4 * which & 15;
+        return i < 4 ? own & 63 : four | (own >> 2 & 48);
+    }
     static __device__ __forceinline__ float scale(const char *b, int row, int i)
     {
-        const char *s = b + 16 * row + 4 + i % 4;
-        const int six = i < 4 ? byte_at(s) & 63 : (byte_at(s + 8) & 15) | (byte_at(s) >> 2 & 48);
-        return times(half_at(b + 16 * row), six);
+        return times(low_half(vector_word(b, 0, row, 0)), six(b, row, i, 0));
     }
     static __device__ __forceinline__ float minimum(const char *b, int row, int i)
     {
-        const char *s = b + 16 * row + 8 + i % 4;
-        const int six = i < 4 ? byte_at(s) & 63 : byte_at(s + 4) >> 4 | (byte_at(s) >> 2 & 48);
-        return -times(half_at(b + 16 * row + 2), six);
+        return -times(high_half(vector_word(b, 0, row, 0)), six(b, row, i, 1));
     }
 };
 

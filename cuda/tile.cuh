@@ -67,16 +67,20 @@ struct Ring {
     static constexpr int block_bytes = TILE_ROWS * Type::bytes;
     static constexpr int stage_bytes = unit_blocks * block_bytes;
     char *stages;
-    const char *tile;
+    const char *from; /* the block that follows */
 
-    /* Start copying blocks first .. first + count, at most a unit, and close their group. */
-    __device__ __forceinline__ void start(int unit, int first, int count, int thread) const
+    /* Start copying the next count blocks, at most a unit, and close their group. */
+    __device__ __forceinline__ void start(int unit, int count, int thread)
     {
-        char *to = stages + unit % num_stages * stage_bytes;
-        const char *from = tile + static_cast<long long>(first) * block_bytes;
-        for (int at = 16 * thread; at < count * block_bytes; at += 16 * threads)
-            cp_async_16(to + at, from + at, true);
+        char *to = stages + unit % num_stages * stage_bytes + 16 * thread;
+        const char *p = from + 16 * thread;
+        const int left = count * block_bytes - 16 * thread;
+#pragma unroll
+        for (int at = 0; at < stage_bytes; at += 16 * threads)
+            if (at < left)
+                cp_async_16(to + at, p + at, true);
         cp_async_commit();
+        from += count * block_bytes;
     }
     __device__ __forceinline__ const char *unit(int unit) const
     {
@@ -100,74 +104,109 @@ template <int rows> struct Chunk {
     {
         return reinterpret_cast<float *>(base + rows * ROW_BYTES) + group * rows + row;
     }
-    __device__ __forceinline__ int2 *sums(int group, int row) const
+    /* What the sum of the codes of each half of a group becomes: see ChunkLoader::put. */
+    __device__ __forceinline__ int *end(int group, int part, int row) const
     {
-        return reinterpret_cast<int2 *>(base + rows * (ROW_BYTES + 8)) + group * rows + row;
+        return reinterpret_cast<int *>(base + rows * (ROW_BYTES + 8)) + (2 * group + part) * rows +
+               row;
     }
 };
 
-/* A chunk on its way through the registers of `threads` threads. Rows r of the block are rows
- * first_row + r; for int8x2 the second half of them are second ones. Rows and columns that are not
- * there are zeros. */
+template <int bytes> struct Piece;
+template <> struct Piece<4> { using type = unsigned; };
+template <> struct Piece<8> { using type = uint2; };
+template <> struct Piece<16> { using type = uint4; };
+
+/* A chunk on its way through the registers of `threads` threads, each of which has the same number
+ * of pieces. Rows r of the block are rows first_row + r; for int8x2 the second half of them are
+ * second ones. The last row stands for those behind it, and columns behind a segment hold anything:
+ * nobody keeps what becomes of either. */
 template <int rows, int threads> struct ChunkLoader {
-    static constexpr int pieces = (4 * rows + threads - 1) / threads;
-    uint4 q[pieces];
+    static constexpr int each = rows * CHUNK / threads, bytes = each < 16 ? each : 16;
+    static constexpr int pieces = each / bytes, per_row = CHUNK / bytes;
+    using Word = typename Piece<bytes>::type;
+    const char *q_at[pieces];
+    const float *d_at[pieces];
+    const int2 *sums_at[pieces];
+    Word q[pieces];
     float d[pieces];
     int2 sums[pieces];
 
-    __device__ __forceinline__ void load_from(const Codes &codes, int first_row, int num_rows,
-                                              int width, int column, int end, int thread)
+    /* Stand at a column. */
+    __device__ __forceinline__ void start(const Codes &codes, int first_row, int num_rows,
+                                          int width, int column, int thread)
     {
         const int half = codes.q[1] ? rows / 2 : rows;
 #pragma unroll
         for (int i = 0; i < pieces; i++) {
-            const int piece = thread + i * threads, local = piece / 4, part = piece % 4;
+            const int piece = thread + i * threads, local = piece / per_row;
+            const int part = piece % per_row * bytes;
             const bool second = local >= half;
-            const int row = first_row + local - (second ? half : 0), at = column + 16 * part;
-            const bool there = local < rows && row < num_rows && at < end;
-            const long long place = static_cast<long long>(row) * width + at;
-            q[i] = make_uint4(0, 0, 0, 0);
-            d[i] = 0.0f;
-            sums[i] = int2{0, 0};
-            if (!there)
-                continue;
-            q[i] = load(reinterpret_cast<const uint4 *>((second ? codes.q[1] : codes.q[0]) + place));
-            if (part % 2)
-                continue;
-            d[i] = load((second ? codes.d[1] : codes.d[0]) + place / 32);
-            sums[i] = load(reinterpret_cast<const int2 *>((second ? codes.sums[1] : codes.sums[0]) +
-                                                          place / 16));
+            const int row = first_row + local - (second ? half : 0);
+            const long long place =
+                static_cast<long long>(row < num_rows ? row : num_rows - 1) * width + column;
+            q_at[i] = (second ? codes.q[1] : codes.q[0]) + place + part;
+            d_at[i] = (second ? codes.d[1] : codes.d[0]) + place / 32 + part / 32;
+            sums_at[i] = reinterpret_cast<const int2 *>(second ? codes.sums[1] : codes.sums[0]) +
+                         place / 32 + part / 32;
         }
     }
+    /* Go on by some columns, and load the chunk there; so many columns of the segment are left. */
+    __device__ __forceinline__ void load_next(int columns, int left, int thread)
+    {
+#pragma unroll
+        for (int i = 0; i < pieces; i++) {
+            q_at[i] += columns;
+            d_at[i] += columns / 32;
+            sums_at[i] += columns / 32;
+            if ((thread + i * threads) % per_row * bytes >= left)
+                continue;
+            q[i] = load(reinterpret_cast<const Word *>(q_at[i]));
+            d[i] = load(d_at[i]);
+            sums[i] = load(sums_at[i]);
+        }
+    }
+    /* With a minimum the ends are what it is times of, with an offset where the integer sums start;
+     * where a group is one sub-block, the first end is of all of it. */
+    template <class Type>
     __device__ __forceinline__ void put(const Chunk<rows> &chunk, int thread) const
     {
 #pragma unroll
         for (int i = 0; i < pieces; i++) {
-            const int piece = thread + i * threads, local = piece / 4, part = piece % 4;
-            if (local >= rows)
+            const int piece = thread + i * threads, row = piece / per_row;
+            const int part = piece % per_row * bytes;
+            store(reinterpret_cast<Word *>(chunk.q(row) + part), q[i]);
+            if (part % 32)
                 continue;
-            store(reinterpret_cast<uint4 *>(chunk.q(local) + 16 * part), q[i]);
-            if (part % 2)
-                continue;
-            store(chunk.d(part / 2, local), d[i]);
-            store(chunk.sums(part / 2, local), sums[i]);
+            store(chunk.d(part / 32, row), d[i]);
+            const int first = Type::sub == 32 ? sums[i].x + sums[i].y : sums[i].x;
+            store(chunk.end(part / 32, 0, row), end_of<Type>(first, d[i]));
+            if (Type::sub == 16)
+                store(chunk.end(part / 32, 1, row), end_of<Type>(sums[i].y, d[i]));
         }
+    }
+    template <class Type> static __device__ __forceinline__ int end_of(int sum, float d)
+    {
+        if (Type::has_minimum)
+            return __float_as_int(__fmul_rn(d, float_of(MAGIC_BITS + sum)));
+        return MAGIC_BITS - Type::offset * sum;
     }
 };
 
-/* Scales and minima of a chunk's sub-blocks for the rows of a tile, [sub-block][row]: of at most
- * four sub-blocks. */
+/* Scales and minima of a chunk's sub-blocks, at most four, for the rows of a tile: what rows g and
+ * g + 8 have lies side by side. */
 #define SCALE_BYTES (2 * 4 * TILE_ROWS * 4)
 template <class Type> struct Scales {
-    static constexpr int subs = CHUNK / Type::sub;
+    static constexpr int subs = CHUNK / Type::sub, pitch = Type::has_minimum ? 4 : 2;
     float *base;
-    __device__ __forceinline__ float scale(int sub, int row) const
+    __device__ __forceinline__ float *at(int sub, int row) const
     {
-        return load(base + sub * TILE_ROWS + row);
+        return base + (sub * (TILE_ROWS / 2) + (row & 7)) * pitch + (row >> 3);
     }
+    __device__ __forceinline__ float scale(int sub, int row) const { return load(at(sub, row)); }
     __device__ __forceinline__ float minimum(int sub, int row) const
     {
-        return load(base + (subs + sub) * TILE_ROWS + row);
+        return load(at(sub, row) + 2);
     }
     /* Lane (half, row) decodes half of the sub-blocks of a row, of blocks that are there. */
     __device__ __forceinline__ void put(const char *unit, int chunk, int groups, int lane) const
@@ -180,14 +219,16 @@ template <class Type> struct Scales {
         for (int i = 0; i < per_group; i++) {
             const int sub = half * per_group + i;
             const char *b = unit;
-            int at = chunk * subs + sub;
+            int place = chunk * subs + sub;
             if (Type::block == 32) {
                 b += half * TILE_ROWS * Type::bytes;
-                at = i;
+                place = i;
             }
-            store(base + sub * TILE_ROWS + row, product_scale<Type>(b, row, at));
+            const float scale = product_scale<Type>(b, row, place);
+            const float minimum = Type::minimum(b, row, place);
+            store(at(sub, row), scale);
             if (Type::has_minimum)
-                store(base + (subs + sub) * TILE_ROWS + row, Type::minimum(b, row, at));
+                store(at(sub, row) + 2, minimum);
         }
     }
 };

@@ -67,8 +67,9 @@ __device__ __forceinline__ void split_f32(const Pair (&pairs)[8], const float *x
 
     char *own = shared_block<char>() + warp * (ring_bytes + rest);
     float *chunk = reinterpret_cast<float *>(own + ring_bytes);
-    const Weights weights{own, pair.weights + (static_cast<long long>(tile) * num_blocks +
-                                               segment.first) * Weights::block_bytes};
+    Weights weights{own, pair.weights +
+                             (static_cast<long long>(tile) * num_blocks + segment.first) *
+                                 Weights::block_bytes};
     const int behind = (segment.first + segment.count) * Type::block;
     const int last_column = behind < width ? behind : width;
     int column = segment.first * Type::block;
@@ -76,7 +77,7 @@ __device__ __forceinline__ void split_f32(const Pair (&pairs)[8], const float *x
     float acc[rows / 2] = {};
 #pragma unroll
     for (int unit = 0; unit < num_stages; unit++)
-        weights.start(unit, unit, unit < segment.count, lane);
+        weights.start(unit, unit < segment.count, lane);
     loader.load_from(x, wide, first_row, end.num_rows, width, column, last_column, lane);
     for (int unit = 0; unit < segment.count; unit++) {
         const char *b = weights.unit(unit);
@@ -109,7 +110,7 @@ __device__ __forceinline__ void split_f32(const Pair (&pairs)[8], const float *x
             }
             __syncwarp();
         }
-        weights.start(unit, unit + num_stages, unit + num_stages < segment.count, lane);
+        weights.start(unit, unit + num_stages < segment.count, lane);
     }
     __syncthreads();
     float *partial = shared_block<float>();

@@ -24,37 +24,31 @@ template <class Type, int tiles> struct MmaForm {
             acc[i / 4][i % 4] = 0.0f;
     }
 
-    /* The codes of a group of 32 columns, for eight rows each. */
+    /* The codes of both groups of 32 columns, for eight rows each. */
     template <int chunk_rows>
-    __device__ __forceinline__ void load_codes(int (&b)[tiles][2], const Chunk<chunk_rows> &chunk,
-                                               int first_row, int group, int lane) const
+    __device__ __forceinline__ void load_codes(int (&b)[2][tiles][2],
+                                               const Chunk<chunk_rows> &chunk, int first_row,
+                                               int lane) const
     {
-        if constexpr (tiles == 1) {
-            int both[4];
-            load_matrices(both, chunk.q(first_row + lane % 8) + lane / 8 * 16);
-            b[0][0] = group ? both[2] : both[0];
-            b[0][1] = group ? both[3] : both[1];
-        } else {
 #pragma unroll
-            for (int tile = 0; tile < tiles; tile += 2) {
-                int two[4];
-                load_matrices(two, chunk.q(first_row + 8 * (tile + lane / 16) + lane % 8) +
-                                       32 * group + lane / 8 % 2 * 16);
-                b[tile][0] = two[0], b[tile][1] = two[1];
-                b[tile + 1][0] = two[2], b[tile + 1][1] = two[3];
-            }
+        for (int tile = 0; tile < tiles; tile++) {
+            int both[4];
+            load_matrices(both, chunk.q(first_row + 8 * tile + lane % 8) + lane / 8 * 16);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                b[i / 2][tile][i % 2] = both[i];
         }
     }
 
     /* One group of 32 columns of a chunk; first_row is the first of the rows. */
     template <int chunk_rows>
     __device__ __forceinline__ void add_group(const char *unit, int chunk_index, int group,
+                                              const int (&b)[tiles][2],
                                               const Chunk<chunk_rows> &chunk, int first_row,
                                               const Scales<Type> &scales, int lane)
     {
         const int g = lane / 4, t = lane % 4;
-        int a[4], b[tiles][2];
-        load_codes(b, chunk, first_row, group, lane);
+        int a[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
             a[i] = chunk_word<Type>(unit, chunk_index, group, g + i % 2 * 8, t + i / 2 * 4);
@@ -77,14 +71,12 @@ template <class Type, int tiles> struct MmaForm {
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     d[i] = load(chunk.d(group, row + i));
-                    int sum = 0;
-                    if (Type::has_minimum || Type::offset) {
-                        const int2 both = load(chunk.sums(group, row + i));
-                        sum = parts == 1 ? both.x + both.y : part ? both.y : both.x;
-                    }
+                    int sum = MAGIC_BITS;
                     if (Type::has_minimum)
-                        s[i] = __fmul_rn(d[i], float_of(MAGIC_BITS + sum));
-                    c[i] = c[i + 2] = MAGIC_BITS - Type::offset * sum;
+                        s[i] = __int_as_float(load(chunk.end(group, part, row + i)));
+                    else if (Type::offset)
+                        sum = load(chunk.end(group, part, row + i));
+                    c[i] = c[i + 2] = sum;
                 }
                 if (parts == 1)
                     mma_s8(c, a, b[tile]);
@@ -103,9 +95,12 @@ template <class Type, int tiles> struct MmaForm {
                                               const Chunk<chunk_rows> &chunk, int first_row,
                                               const Scales<Type> &scales, int lane)
     {
-#pragma unroll 1
-        for (int group = 0; group < groups; group++)
-            add_group(unit, chunk_index, group, chunk, first_row, scales, lane);
+        int b[2][tiles][2];
+        load_codes(b, chunk, first_row, lane);
+#pragma unroll
+        for (int group = 0; group < 2; group++)
+            if (group < groups)
+                add_group(unit, chunk_index, group, b[group], chunk, first_row, scales, lane);
     }
 
     /* Into [row][pitch]. */
@@ -152,25 +147,31 @@ template <class Type> struct DotForm {
                 dot = __dp4a(w[3], q.w, dot);
             }
         }
-        int own[2], other[2];
+        int mine[2][2]; /* of the row that this half adds up, by group */
 #pragma unroll
         for (int part = 0; part < parts; part++) {
-            own[part] = half ? dots[1][part] : dots[0][part];
-            other[part] = __shfl_xor_sync(ALL_LANES, half ? dots[0][part] : dots[1][part], 16);
+            const int own = half ? dots[1][part] : dots[0][part];
+            const int other =
+                __shfl_xor_sync(ALL_LANES, half ? dots[0][part] : dots[1][part], 16);
+            mine[0][part] = half ? other : own;
+            mine[1][part] = half ? own : other;
         }
-#pragma unroll 1
-        for (int group = 0; group < groups; group++) {
+#pragma unroll
+        for (int group = 0; group < 2; group++) {
+            if (group >= groups)
+                break;
             const float d = load(chunk.d(group, half));
-            const int2 both = load(chunk.sums(group, half));
 #pragma unroll
             for (int part = 0; part < parts; part++) {
                 const int sub = group * parts + part;
-                const int sum = parts == 1 ? both.x + both.y : part ? both.y : both.x;
-                const int dot = group == half ? own[part] : other[part];
-                add_block<Type>(acc, float_of(MAGIC_BITS + dot - Type::offset * sum),
+                const int end = Type::has_minimum || Type::offset
+                                    ? load(chunk.end(group, part, half))
+                                    : MAGIC_BITS;
+                const int start = Type::has_minimum ? MAGIC_BITS : end;
+                add_block<Type>(acc, float_of(start + mine[group][part]),
                                 scales.scale(sub, weight_row),
                                 Type::has_minimum ? scales.minimum(sub, weight_row) : 0.0f, d,
-                                __fmul_rn(d, float_of(MAGIC_BITS + sum)));
+                                Type::has_minimum ? __int_as_float(end) : 0.0f);
             }
         }
     }
@@ -203,35 +204,35 @@ __device__ __forceinline__ void split(const Pair (&pairs)[8], const Codes &codes
     char *own = shared_block<char>() + warp * (ring_bytes + rest);
     const Chunk<rows> chunk{own + ring_bytes};
     const Scales<Type> scales{reinterpret_cast<float *>(own + ring_bytes + Chunk<rows>::bytes)};
-    const Weights weights{own, pair.weights + (static_cast<long long>(tile) * num_blocks +
-                                               segment.first) * Weights::block_bytes};
-    ChunkLoader<rows, 32> loader;
-    const int last_column = (segment.first + segment.count) * Type::block;
-    int column = segment.first * Type::block;
+    Weights weights{own, pair.weights +
+                             (static_cast<long long>(tile) * num_blocks + segment.first) *
+                                 Weights::block_bytes};
+    ChunkLoader<rows, 32> loader{};
+    loader.start(codes, first_row, end.num_rows, width, segment.first * Type::block, lane);
+    int left = segment.count * Type::block; /* columns */
     Form form;
     form.clear();
 #pragma unroll
     for (int unit = 0; unit < num_stages; unit++)
-        weights.start(unit, unit * Type::unit_blocks,
-                      unit_count<Type>(unit * Type::unit_blocks, segment.count), lane);
-    loader.load_from(codes, first_row, end.num_rows, width, column, last_column, lane);
-    for (int unit = 0; unit * Type::unit_blocks < segment.count; unit++) {
-        const int first = unit * Type::unit_blocks, next = first + num_stages * Type::unit_blocks;
-        const int groups = Type::block == 32 ? unit_count<Type>(first, segment.count) : 2;
+        weights.start(unit, unit_count<Type>(unit * Type::unit_blocks, segment.count), lane);
+    loader.load_next(0, left, lane);
+    for (int unit = 0; left > 0; unit++) {
+        const int groups = Type::block == 32 && left < CHUNK ? 1 : 2;
         const char *there = weights.unit(unit);
         cp_async_wait<num_stages - 1>();
         __syncwarp();
 #pragma unroll 1
         for (int c = 0; c < chunks; c++) {
-            loader.put(chunk, lane);
+            loader.template put<Type>(chunk, lane);
             scales.put(there, c, groups, lane);
-            column += CHUNK;
-            loader.load_from(codes, first_row, end.num_rows, width, column, last_column, lane);
+            left -= CHUNK;
+            loader.load_next(CHUNK, left, lane);
             __syncwarp();
             form.add_chunk(there, c, groups, chunk, 0, scales, lane);
             __syncwarp();
         }
-        weights.start(unit, next, unit_count<Type>(next, segment.count), lane);
+        constexpr int ahead = (num_stages - 1) * Type::unit_blocks; /* blocks on their way */
+        weights.start(unit, unit_count<Type>(ahead, left / Type::block), lane);
     }
     __syncthreads();
     float *partial = shared_block<float>();
@@ -274,20 +275,24 @@ __device__ __forceinline__ void tiled(const Pair (&pairs)[8], const Codes &codes
     const Scales<Type> scales{reinterpret_cast<float *>(shared + tiles * ring_bytes +
                                                         Chunk<rows>::bytes +
                                                         own * SCALE_BYTES)};
-    const Weights weights{shared + own * ring_bytes, pair.weights + static_cast<long long>(tile) *
-                                                         num_blocks * Weights::block_bytes};
+    Weights weights{shared + own * ring_bytes,
+                    pair.weights +
+                        static_cast<long long>(tile) * num_blocks * Weights::block_bytes};
     const bool there = tile * TILE_ROWS < pair.num_rows;
-    ChunkLoader<rows, THREADS> loader;
+    ChunkLoader<rows, THREADS> loader{};
+    loader.start(codes, first_row, end.num_rows, width, 0, static_cast<int>(threadIdx.x));
     MmaForm<Type, rows / 16> form, total;
     form.clear();
     total.clear();
     const auto start = [&](int unit, Place p) {
         const int count = there ? unit_count<Type>(p.first, p.end) : 0;
-        weights.start(unit, p.first, count, half * 32 + lane);
+        weights.start(unit, count, half * 32 + lane);
     };
+    int column = 0;
     const auto load_chunk = [&](Place p, int c) {
-        loader.load_from(codes, first_row, end.num_rows, width, p.first * Type::block + c * CHUNK,
-                         p.end * Type::block, static_cast<int>(threadIdx.x));
+        const int from = p.first * Type::block + c * CHUNK;
+        loader.load_next(from - column, p.end * Type::block - from, static_cast<int>(threadIdx.x));
+        column = from;
     };
     Place place{0, step};
     start(0, place);
@@ -300,7 +305,7 @@ __device__ __forceinline__ void tiled(const Pair (&pairs)[8], const Codes &codes
         __syncthreads();
 #pragma unroll 1
         for (int c = 0; c < chunks; c++) {
-            loader.put(chunk, static_cast<int>(threadIdx.x));
+            loader.template put<Type>(chunk, static_cast<int>(threadIdx.x));
             if (half == 0 && there)
                 scales.put(weights.unit(unit), c, groups, lane);
             __syncthreads();

@@ -85,7 +85,7 @@ FAULTS = {
         *(run(TILED, num_rows=5), r"no barrier between"),
     ),
     "a unit that is one piece too long": (
-        *("tile.cuh", "at < count * block_bytes;", "at <= count * block_bytes;"),
+        *("tile.cuh", "if (at < left)", "if (at <= left)"),
         *(run(MMA[0], type_name="Q4_K"), r"outside|no barrier between"),
     ),
     "weight rows behind the last": (
@@ -116,8 +116,8 @@ def test_the_emulator_names_the_line(tmp_path, fault):
     [
         ("tile.cuh", "segment < NUM_SEGMENTS; segment++", "segment < 3; segment++", MMA[0]),
         ("tile.cuh", "const int first = index * step,", "const int first = index * step + 1,", DOT),
-        ("tile_int8.cuh", "MAGIC_BITS - Type::offset * sum", "MAGIC_BITS - sum", MMA[1]),
-        ("tile_int8.cuh", "group == half ? own", "group != half ? own", DOT),
+        ("tile.cuh", "MAGIC_BITS - Type::offset * sum", "MAGIC_BITS - sum", MMA[1]),
+        ("tile_int8.cuh", "half ? other : own", "half ? own : other", DOT),
         ("tile_int8.cuh", "if (next.first == place.end)", "if (next.first == num_blocks)", TILED),
         ("quant_layout.cuh", "16 * row + 4 * j", "16 * (row ^ 1) + 4 * j", MMA[0]),
     ],
