@@ -69,8 +69,7 @@ def test_rows_are_the_same_among_any_others(name):
 
 @pytest.mark.parametrize("name", GOLDENS)
 def test_two_sequences(name):
-    target = emulated(name).target
-    ids = tokens(name)
+    ids, target, expected = tokens(name), emulated(name).target, one_by_one(name)
     long, short = target.open_sequence(), target.open_sequence()
     for sequence, count in ((long, COUNT - 69), (short, 30)):
         for _ in target.prefill(sequence, ids[:count]):
@@ -79,7 +78,7 @@ def test_two_sequences(name):
     windows = [Window(short, ids[30:33], 30), Window(long, ids[COUNT - 69 :][:9], COUNT - 69)]
     both = target.verify(windows, logits=True)
     np.testing.assert_array_equal(both.logits[:3], alone)
-    np.testing.assert_array_equal(both.logits[3:], one_by_one(name)[:9])
+    np.testing.assert_array_equal(both.logits[3:], expected[:9])
     target.close_sequence(long)
     target.close_sequence(short)
 
