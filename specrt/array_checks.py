@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -24,6 +25,36 @@ def check(name: str, array: Any, dtype: type, shape: tuple[int, ...]) -> None:
             f"{name} is a {kind}{array.dtype} array of shape {array.shape}; "
             f"expected contiguous {np.dtype(dtype)} {shape}"
         )
+
+
+def check_matrix(tensor: Any, bias: Any | None) -> None:
+    """Raise ``MismatchError`` unless a GGUF matrix [N, K] has whole blocks, and bias is [N] f32."""
+    num_rows, width = tensor.shape
+    block_size, block_bytes = tensor.type.block_size, tensor.type.block_bytes
+    if width % block_size:
+        raise MismatchError(
+            f"{tensor.name} has {width} columns, not a multiple of {block_size} "
+            f"({tensor.type.name})"
+        )
+    raw = np.ascontiguousarray(tensor.raw)
+    check(tensor.name, raw, np.uint8, (num_rows, width // block_size * block_bytes))
+    if bias is not None:
+        check(f"the bias of {tensor.name}", bias, np.float32, (num_rows,))
+
+
+def check_linear(pairs: Sequence[tuple[Any, Any]], acts: Any, add: Any | None, most: int) -> int:
+    """T, the rows of each out; ``MismatchError`` unless weights, outs, acts and add fit."""
+    if not 0 < len(pairs) <= most:
+        raise MismatchError(f"linear: {len(pairs)} pairs; expected 1 to {most}")
+    num_rows = len(pairs[0][1])
+    for weight, out in pairs:
+        check("linear: out", out, np.float32, (num_rows, weight.shape[0]))
+        acts.check_readable(weight, num_rows)
+    if add is not None:
+        if len(pairs) != 1:
+            raise MismatchError(f"linear: add goes to one out; there are {len(pairs)} pairs")
+        check("linear: add", add, np.float32, pairs[0][1].shape)
+    return num_rows
 
 
 def check_accept(ids: Any, step: StepInputs, out: Any) -> None:

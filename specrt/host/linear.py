@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from .._ext.host_ops import MAX_PAIRS, Tape, record_linear
 from ..acts import Acts
-from ..array_checks import check
-from ..errors import MismatchError
+from ..array_checks import check_linear
 from .weights import HostWeight
 
 
@@ -22,14 +19,5 @@ def linear(
     add: Any | None = None,
 ) -> None:
     """Record ``linear`` for up to eight pairs of a weight [N, K] and its out [T, N] f32."""
-    if not 0 < len(pairs) <= MAX_PAIRS:
-        raise MismatchError(f"linear: {len(pairs)} pairs; expected 1 to {MAX_PAIRS}")
-    num_rows = len(pairs[0][1])
-    for weight, out in pairs:
-        check("linear: out", out, np.float32, (num_rows, weight.shape[0]))
-        acts.check_readable(weight, num_rows)
-    if add is not None:
-        if len(pairs) != 1:
-            raise MismatchError(f"linear: add goes to one out; there are {len(pairs)} pairs")
-        check("linear: add", add, np.float32, pairs[0][1].shape)
+    check_linear(pairs, acts, add, MAX_PAIRS)
     record_linear(tape, list(pairs), acts, add)

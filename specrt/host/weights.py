@@ -8,8 +8,8 @@ import numpy as np
 
 from .._ext.host_ops import WEIGHT_TYPES
 from ..acts import input_form
-from ..array_checks import check
-from ..errors import MismatchError, UnsupportedError
+from ..array_checks import check_matrix
+from ..errors import UnsupportedError
 from ..ops import Role
 
 Array = Any
@@ -27,15 +27,6 @@ class HostWeight:
                 f"{tensor.name} has type {self.type_name}; the host runs {', '.join(WEIGHT_TYPES)}"
             )
         self.form = input_form(self.type_name, role)
-        num_rows, width = self.shape
-        block_size, block_bytes = tensor.type.block_size, tensor.type.block_bytes
-        if width % block_size:
-            raise MismatchError(
-                f"{tensor.name} has {width} columns, not a multiple of {block_size} "
-                f"({self.type_name})"
-            )
+        check_matrix(tensor, bias)
         self.raw = np.ascontiguousarray(tensor.raw)
-        check(tensor.name, self.raw, np.uint8, (num_rows, width // block_size * block_bytes))
-        if bias is not None:
-            check(f"the bias of {tensor.name}", bias, np.float32, (num_rows,))
         self.bias = bias

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..acts import Acts
-from ..array_checks import check
+from ..array_checks import check_linear
 from ..errors import MismatchError
 from ..reference.quant_blocks import QUANT_TYPES
 from .checks import aligned
@@ -68,16 +68,7 @@ def linear(
 
     Pairs whose weights have one type and form are one launch.
     """
-    if not 0 < len(pairs) <= MAX_PAIRS:
-        raise MismatchError(f"linear: {len(pairs)} pairs; expected 1 to {MAX_PAIRS}")
-    num_rows = len(pairs[0][1])
-    for weight, out in pairs:
-        check("linear: out", out, np.float32, (num_rows, weight.shape[0]))
-        acts.check_readable(weight, num_rows)
-    if add is not None:
-        if len(pairs) != 1:
-            raise MismatchError(f"linear: add goes to one out; there are {len(pairs)} pairs")
-        check("linear: add", add, np.float32, pairs[0][1].shape)
+    num_rows = check_linear(pairs, acts, add, MAX_PAIRS)
     kinds = dict.fromkeys((weight.type_name, weight.form) for weight, _ in pairs)
     for kind in kinds if num_rows else ():
         same = [pair for pair in pairs if (pair[0].type_name, pair[0].form) == kind]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..acts import input_form
-from ..array_checks import check
-from ..errors import MismatchError, UnsupportedError
+from ..array_checks import check_matrix
+from ..errors import UnsupportedError
 from ..ops import Role
 
 Array = Any
@@ -68,16 +68,7 @@ class KernelWeight:
                 f"{tensor.name} has type {self.type_name}; CUDA runs {', '.join(FIELDS)}"
             )
         self.form = input_form(self.type_name, role)
-        num_rows, width = self.shape
-        block_size, block_bytes = tensor.type.block_size, tensor.type.block_bytes
-        if width % block_size:
-            raise MismatchError(
-                f"{tensor.name} has {width} columns, not a multiple of {block_size} "
-                f"({self.type_name})"
-            )
-        check(tensor.name, tensor.raw, np.uint8, (num_rows, width // block_size * block_bytes))
-        if bias is not None:
-            check(f"the bias of {tensor.name}", bias, np.float32, (num_rows,))
+        check_matrix(tensor, bias)
         self.bias = bias
         self.tiles = to_device(tiles_of(self.type_name, tensor.raw))
         self._to_device = to_device
