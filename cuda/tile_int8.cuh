@@ -156,7 +156,7 @@ template <class Type> struct DotForm {
             mine[0][part] = half ? other : own;
             mine[1][part] = half ? own : other;
         }
-#pragma unroll(Type::dot_groups)
+#pragma unroll(Type::dot_unroll)
         for (int group = 0; group < 2; group++) {
             if (group >= groups)
                 break;
