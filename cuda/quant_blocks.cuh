@@ -92,6 +92,7 @@ struct Q2_K : Layout<256, 84, 16, 0, true> { /* scales; four vectors of codes; d
 };
 
 struct Q3_K : Layout<256, 110, 16, 4, false> { /* high bits; four vectors of codes; scales; d */
+    static constexpr int dot_unroll = 1;
     static __device__ __forceinline__ int word(const char *b, int row, int group, int j)
     {
         const unsigned low = vector_word(b, 2 + 2 * (group / 4) + j / 4, row, j & 3);
@@ -136,6 +137,7 @@ struct Q4_K : KScales<144> {
 };
 
 struct Q5_K : KScales<176> { /* two vectors of fifth bits before the nibbles */
+    static constexpr int dot_unroll = 1;
     static __device__ __forceinline__ int word(const char *b, int row, int group, int j)
     {
         const unsigned w = vector_word(b, 3 + group / 2 * 2 + j / 4, row, j & 3);

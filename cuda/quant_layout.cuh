@@ -54,6 +54,7 @@ template <int block_, int bytes_, int sub_, int offset_, bool has_minimum_> stru
     static constexpr int sub = sub_, offset = offset_;
     static constexpr bool has_minimum = has_minimum_, is_float = false;
     static constexpr int unit_blocks = block < 64 ? 2 : 1; /* of at least 64 columns */
+    static constexpr int dot_unroll = 8; /* of linear_dot's groups: all, if registers allow */
     static constexpr float smallest = 0.0f; /* smaller scales count as zero in a product */
     static __device__ __forceinline__ float minimum(const char *, int, int) { return 0.0f; }
 };

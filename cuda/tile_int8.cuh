@@ -156,7 +156,7 @@ template <class Type> struct DotForm {
             mine[0][part] = half ? other : own;
             mine[1][part] = half ? own : other;
         }
-#pragma unroll
+#pragma unroll(Type::dot_unroll)
         for (int group = 0; group < 2; group++) {
             if (group >= groups)
                 break;
@@ -168,7 +168,7 @@ template <class Type> struct DotForm {
                                     ? load(chunk.end(group, part, half))
                                     : MAGIC_BITS;
                 const int start = Type::has_minimum ? MAGIC_BITS : end;
-                add_block<Type>(acc, float_of(start + mine[group][part]),
+                add_block<Type>(acc, float_of(start + (group ? mine[1][part] : mine[0][part])),
                                 scales.scale(sub, weight_row),
                                 Type::has_minimum ? scales.minimum(sub, weight_row) : 0.0f, d,
                                 Type::has_minimum ? __int_as_float(end) : 0.0f);
