@@ -125,7 +125,7 @@ class FakeCupy:
     def __init__(self, devices=1, capability="90", nvrtc=(13, 0), l2_bytes=1 << 20):
         self.modules, self.launches = [], []
         self.num_graph_launches = self.num_uploads = self.num_downloads = self.num_bytes_back = 0
-        self.free = FREE_BYTES
+        self.free, self.pooled = FREE_BYTES, 0
         self.clock = 0  # microseconds; each kernel takes one
         self.l2_bytes = l2_bytes
         self._devices, self._capability, self._nvrtc = devices, capability, nvrtc
@@ -189,6 +189,9 @@ class FakeCupy:
     def _run(self, launch):
         self._emulator.launch(*launch)
         self.clock += 1
+
+    def get_default_memory_pool(self):
+        return SimpleNamespace(free_bytes=lambda: self.pooled)
 
     def zeros(self, shape, dtype):
         if self._allocator is not None:
