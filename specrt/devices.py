@@ -74,7 +74,9 @@ def best_device() -> str:
 def available_memory(device: str) -> int | None:
     """Bytes that the device can give, without swapping; None where the system does not say."""
     if device == "cuda":
-        return int(find_cuda().cuda.runtime.memGetInfo()[0])
+        cupy = find_cuda()
+        kept = cupy.get_default_memory_pool().free_bytes()  # for arrays to come
+        return int(cupy.cuda.runtime.memGetInfo()[0] + kept)
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

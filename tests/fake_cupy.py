@@ -44,9 +44,11 @@ class FakeStream:
 
     def begin_capture(self, mode):
         assert mode == "thread-local"
+        self._cupy.note("begin_capture")
         self._captured = []
 
     def end_capture(self):
+        self._cupy.note("end_capture")
         captured, self._captured = self._captured, None
         return FakeGraph(self._cupy, captured)
 
@@ -75,6 +77,7 @@ class FakeEvent:
     """Waits for its stream; has its time if it was made with one."""
 
     def __init__(self, cupy, disable_timing):
+        cupy.note("event")
         self._cupy, self._stream = cupy, None
         self._timing = not disable_timing
         self.time = None
@@ -125,8 +128,10 @@ class FakeCupy:
     def __init__(self, devices=1, capability="90", nvrtc=(13, 0), l2_bytes=1 << 20):
         self.modules, self.launches = [], []
         self.num_graph_launches = self.num_uploads = self.num_downloads = self.num_bytes_back = 0
-        self.free = FREE_BYTES
+        self.free, self.pooled = FREE_BYTES, 0
         self.clock = 0  # microseconds; each kernel takes one
+        self.device = 0  # the calling thread's
+        self.asked_on = {}  # the devices by what was asked for while they were the current one
         self.l2_bytes = l2_bytes
         self._devices, self._capability, self._nvrtc = devices, capability, nvrtc
         self._emulator = Emulator()
@@ -136,7 +141,7 @@ class FakeCupy:
             runtime=SimpleNamespace(
                 getDeviceCount=lambda: self._or_raise(self._devices),
                 getDeviceProperties=lambda number: {"name": b"emulated"},
-                memGetInfo=lambda: (self.free, FREE_BYTES),
+                memGetInfo=lambda: self.note("memory") or (self.free, FREE_BYTES),
                 streamCaptureModeThreadLocal="thread-local",
                 CUDARuntimeError=CUDARuntimeError,
             ),
@@ -163,8 +168,11 @@ class FakeCupy:
         finally:
             self._allocator = None
 
+    def note(self, what):
+        self.asked_on.setdefault(what, set()).add(self.device)
+
     def _device(self):
-        return _Device(self._capability, self.l2_bytes)
+        return _Device(self, self._capability, self.l2_bytes)
 
     def _stream(self, non_blocking):
         assert non_blocking
@@ -176,6 +184,8 @@ class FakeCupy:
         defines = tuple(re.findall(r"^#define (.*)", code.partition("#line")[0], re.M))
 
         def get_function(name):
+            self.note("kernel")
+
             def function(grid, block, args, shared_mem):
                 self.launches.append((name, grid, block, args, shared_mem))
                 args = [None if type(a) is np.uint64 and a == 0 else a for a in args]
@@ -189,6 +199,9 @@ class FakeCupy:
     def _run(self, launch):
         self._emulator.launch(*launch)
         self.clock += 1
+
+    def get_default_memory_pool(self):
+        return SimpleNamespace(free_bytes=lambda: self.pooled)
 
     def zeros(self, shape, dtype):
         if self._allocator is not None:
@@ -206,16 +219,17 @@ class FakeCupy:
 
 
 class _Device:
-    """The current device; a context that changes nothing."""
+    """The current device; within its context it is that again."""
 
-    id = 0
-
-    def __init__(self, capability, l2_bytes):
+    def __init__(self, cupy, capability, l2_bytes):
+        self._cupy, self.id, self._before = cupy, cupy.device, []
         self.compute_capability = capability
         self.attributes = {"L2CacheSize": l2_bytes, "MultiProcessorCount": 4}
 
     def __enter__(self):
+        self._before.append(self._cupy.device)
+        self._cupy.device = self.id
         return self
 
     def __exit__(self, *error):
-        """Nothing was changed."""
+        self._cupy.device = self._before.pop()

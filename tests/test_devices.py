@@ -58,6 +58,13 @@ def test_with_a_gpu_auto_is_cuda(with_cupy, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_what_cupy_keeps_of_freed_arrays_is_available(with_cupy):
+    cupy = FakeCupy()
+    cupy.free, cupy.pooled = 5 << 20, 3 << 20
+    with_cupy(cupy)
+    assert devices.available_memory("cuda") == 8 << 20
+
+
 @pytest.mark.parametrize("name", ["cpu", "emulator", "reference"])
 def test_a_name_is_taken_at_its_word(with_cupy, name):
     with_cupy(FakeCupy())

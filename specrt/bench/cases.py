@@ -7,18 +7,29 @@ from typing import Final
 
 import numpy as np
 
-from specrt.ops import Activation, KVType, Role
+from specrt.ops import Activation, KVType, Role, RopePairing
 
 
 @dataclass(frozen=True, slots=True)
 class LinearCase:
-    """A matrix [N, K] times rows; also the head with its argmax."""
+    """A matrix [N, K] times rows; also the head with its argmax.
+
+    Args:
+        bias: every matrix has one.
+        add: rows are added last.
+        others: types of further matrices in the same launch, each 5 rows longer.
+        softcap: of the head's logits; 0 for none.
+    """
 
     type: str
     outputs: int
     width: int
     rows: int
     role: Role = "int8"
+    bias: bool = False
+    add: bool = False
+    others: tuple[str, ...] = ()
+    softcap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +85,7 @@ class AttentionCase:
 
     Args:
         softcap: of the scores; 0 for none.
+        ring_pages: of a layer that keeps what a window sees; 0 for one that keeps all.
     """
 
     kv_type: KVType
@@ -84,6 +96,7 @@ class AttentionCase:
     rows: int
     window: int = 0
     softcap: float = 0.0
+    ring_pages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +110,8 @@ class RopeCase:
     length: int
     rows: int
     normed: bool = False
+    pairing: RopePairing = "neox"
+    ring_pages: int = 0
 
 
 @dataclass(frozen=True, slots=True)

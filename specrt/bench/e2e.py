@@ -11,13 +11,14 @@ from specrt.bench.arguments import add_answers, add_json, add_model, load_model,
 from specrt.bench.costs import launches_per_step, row_seconds
 from specrt.bench.pairs import Pair, pairs
 from specrt.bench.prompts import Prompt, load_prompts
-from specrt.bench.report import check_writable, collect, save
+from specrt.bench.report import Bound, bound_rows, check_writable, collect, save, show_bounds
 from specrt.bench.summary import show_results, summarise, totals
 from specrt.bench.timing import machine, model_file, peak_memory
 from specrt.cli import flags
 from specrt.generate import INHERIT
 from specrt.llm import LLM
 from specrt.options import SamplingParams
+from specrt.settings import GRAPH_BUDGET
 
 WARM_TOKENS = 1023  # a prefill of every chunk size from 512 down to 1
 
@@ -39,6 +40,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, print and save.
 
+    Returns:
+        1 if a bound is missed.
+
     Raises:
         WrongResultError: speculation changed an answer.
         SpecrtError: a flag, the model or a prompt is impossible.
@@ -48,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     llm = load_model(args)
     params = SamplingParams(max_tokens=args.tokens, ignore_eos=args.ignore_eos)
     measured, complete = collect(measure(llm, prompts, params, args.pairs, args.turns))
+    bounds: list[Bound] = []
     if measured:
         results, whole = summarise(measured), totals(measured)
         show_results(results, whole)
@@ -56,6 +61,9 @@ def run(args: argparse.Namespace) -> int:
         launches = launches_per_step(llm)
         if launches is not None:
             print(f"launches per plain greedy step {launches:g}")
+            bounds = bounds_of(llm, args.graph_budget, launches)
+        if bounds:
+            show_bounds(bounds)
         print(f"peak memory {peak_memory() / 2**20:.0f} MiB")
         content = {
             "bench": "e2e",
@@ -73,12 +81,28 @@ def run(args: argparse.Namespace) -> int:
                 "spec": asdict(llm.generator.spec),
             },
             "launches_per_step": launches,
+            "bounds": bound_rows(bounds),
             "peak_memory_bytes": peak_memory(),
             "results": results,
             "totals": whole,
         }
         save(args.json, content)
-    return 0 if complete else 130
+    if not complete:
+        return 130
+    return 0 if all(bound.holds for bound in bounds) else 1
+
+
+def bounds_of(llm: LLM, graph_budget: int | None, launches: float) -> list[Bound]:
+    """A greedy step is one graph where there are graphs.
+
+    Args:
+        graph_budget: as given; None for the environment's, else the default.
+        launches: of a step.
+    """
+    budget = GRAPH_BUDGET.from_environment() if graph_budget is None else graph_budget
+    if llm.target.ops.device != "cuda" or budget == 0:
+        return []
+    return [Bound("launches per plain greedy step", launches, 1, at_most=True)]
 
 
 def measure(

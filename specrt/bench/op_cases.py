@@ -58,24 +58,40 @@ class OpBench:
     twin: Callable[[Any], Any] = lambda case: case
 
 
-def prepared_rows(ops: Ops, case: LinearCase, weight: Any) -> Any:
-    """The rows of a case, as a weight reads them."""
-    acts = ops.acts(case.rows, case.width, [weight])
+def prepared_rows(ops: Ops, case: LinearCase, *weights: Any) -> Any:
+    """The rows of a case, as weights read them."""
+    acts = ops.acts(case.rows, case.width, weights)
     ops.quantize(random_rows(ops, case.rows, case.width), out=acts)
     return acts
 
 
 def bind_linear(ops: Ops, case: LinearCase) -> Call:
     """The product alone; the rows are prepared before."""
-    tensor = random_tensor(case.type, case.outputs, case.width)
-    weight = ops.weight(tensor, case.role)
-    return linear_call(ops, case, weight, prepared_rows(ops, case, weight), tensor.nbytes)
+    tensors = [
+        random_tensor(kind, case.outputs + 5 * number, case.width)
+        for number, kind in enumerate((case.type, *case.others))
+    ]
+    weights = [
+        ops.weight(
+            tensor,
+            case.role,
+            random_rows(ops, 1, tensor.shape[0], 13)[0] if case.bias else None,
+        )
+        for tensor in tensors
+    ]
+    acts, num_bytes = prepared_rows(ops, case, *weights), sum(one.nbytes for one in tensors)
+    return linear_call(ops, case, weights[0], acts, num_bytes, *weights[1:])
 
 
-def linear_call(ops: Ops, case: LinearCase, weight: Any, acts: Any, num_bytes: int) -> Call:
-    """The product of a weight that takes so many bytes and prepared rows."""
-    out = ops.buffer((case.rows, case.outputs), np.float32)
-    return recorded(ops, lambda: ops.linear([(weight, out)], acts), num_bytes, out)
+def linear_call(
+    ops: Ops, case: LinearCase, weight: Any, acts: Any, num_bytes: int, *others: Any
+) -> Call:
+    """The product of weights that take so many bytes in all and prepared rows."""
+    weights = (weight, *others)
+    outs = [ops.buffer((case.rows, one.shape[0]), np.float32) for one in weights]
+    add = random_rows(ops, case.rows, case.outputs, 14) if case.add else None
+    pairs = list(zip(weights, outs, strict=True))
+    return recorded(ops, lambda: ops.linear(pairs, acts, add=add), num_bytes, *outs)
 
 
 def bind_head(ops: Ops, case: LinearCase) -> Call:
@@ -91,7 +107,7 @@ def head_call(ops: Ops, case: LinearCase, weight: Any, acts: Any, num_bytes: int
     logits = ops.buffer((case.rows, case.outputs), np.float32)
 
     def op() -> None:
-        ops.head(weight, acts, ids=ids, logits=None, softcap=0.0)
+        ops.head(weight, acts, ids=ids, logits=None, softcap=case.softcap)
 
     with ops.record() as program:
         op()
@@ -101,7 +117,7 @@ def head_call(ops: Ops, case: LinearCase, weight: Any, acts: Any, num_bytes: int
             ops.assign(array, poison(array))
         program.run()
         drawn = ops.to_host(ids)
-        ops.head(weight, acts, ids=ids, logits=logits, softcap=0.0)
+        ops.head(weight, acts, ids=ids, logits=logits, softcap=case.softcap)
         values = ops.to_host(logits)
         if (drawn != ops.to_host(ids)).any() or (drawn != values.argmax(axis=1)).any():
             raise WrongResultError(f"head {case}: its ids are not the largest logits'")
@@ -198,13 +214,14 @@ def bind_attention(ops: Ops, case: AttentionCase) -> Call:
 
 
 def filled_cache(ops: Ops, case: AttentionCase) -> Any:
-    """Random keys and values of a whole sequence."""
+    """Random keys and values of a whole sequence, or of its end that a ring holds."""
     cache = _empty_cache(ops, case)
-    positions = np.arange(case.length)
-    shape = (case.length, case.kv_heads, case.head_dim)
+    num_lost = max(0, case.length - case.ring_pages * PAGE) if case.ring_pages else 0
+    positions = np.arange(num_lost, case.length)
+    shape = (len(positions), case.kv_heads, case.head_dim)
     values = np.random.default_rng(6).standard_normal((2, *shape), dtype=np.float32)
     k, v = (encode(x, case.kv_type) for x in values)
-    ops.kv_write(cache, positions // PAGE, positions, k, v)
+    ops.kv_write(cache, _pages(case, positions), positions, k, v)
     return cache
 
 
@@ -239,7 +256,7 @@ def bind_rope_kv(ops: Ops, case: RopeCase) -> Call:
         norms = {"q_norm": q_norm, "k_norm": k_norm, "eps": 1e-5}
 
     def op() -> None:
-        ops.rope_kv(q, k, v, cache, step, rope=Rope(table, "neox"), **norms)
+        ops.rope_kv(q, k, v, cache, step, rope=Rope(table, case.pairing), **norms)
 
     with ops.record() as program:
         op()
@@ -251,7 +268,7 @@ def bind_rope_kv(ops: Ops, case: RopeCase) -> Call:
         positions = np.arange(case.length - case.rows, case.length)
         return [
             ops.to_host(q),
-            *ops.kv_read(cache, step.page_table[0, positions // PAGE], positions),
+            *ops.kv_read(cache, _pages(case, positions), positions),
         ]
 
     return Call(op, program.run, results, 2 * q.nbytes + 2 * k.nbytes + v.nbytes)
@@ -259,17 +276,24 @@ def bind_rope_kv(ops: Ops, case: RopeCase) -> Call:
 
 def _empty_cache(ops: Ops, case: AttentionCase | RopeCase) -> Any:
     """Of one sequence."""
-    pages = -(-case.length // PAGE)
-    return ops.kv_layer(pages, case.kv_heads, case.head_dim, case.kv_type, 0)
+    pages = case.ring_pages or -(-case.length // PAGE)
+    return ops.kv_layer(pages, case.kv_heads, case.head_dim, case.kv_type, case.ring_pages)
+
+
+def _pages(case: AttentionCase | RopeCase, positions: np.ndarray) -> np.ndarray:
+    """The page of each position."""
+    chunks = positions // PAGE
+    return chunks % case.ring_pages if case.ring_pages else chunks
 
 
 def _last_rows(ops: Ops, case: AttentionCase | RopeCase) -> Any:
     """A step of a sequence's last rows; its pages are in order."""
     pages = -(-case.length // PAGE)
-    step = ops.step_inputs(case.rows, 1, pages, 0)
+    step = ops.step_inputs(case.rows, 1, pages, case.ring_pages)
     step.positions[: case.rows] = np.arange(case.length - case.rows, case.length)
     step.row_offsets[:2] = 0, case.rows
     step.page_table[0, :pages] = np.arange(pages)
+    step.ring_table[0, : case.ring_pages] = np.arange(case.ring_pages)
     step.publish()
     return step
 
@@ -279,7 +303,7 @@ def _written(case: Any) -> Any:
 
 
 def _fewer_outputs(case: LinearCase) -> LinearCase:
-    return LinearCase(case.type, TWIN_OUTPUTS, case.width, case.rows, case.role)
+    return replace(case, outputs=min(case.outputs, TWIN_OUTPUTS))
 
 
 OPS: Final = MappingProxyType(

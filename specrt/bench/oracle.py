@@ -18,7 +18,7 @@ class OracleOps(ReferenceOps):
     """The reference with float64 in place of float32 in buffers, and in the ops that stand here.
 
     What an op rounds by definition, eps and scale, is rounded. A row of an attention is of one
-    sequence, whose pages are in order.
+    sequence, whose pages, or those of its ring, are in order.
     """
 
     device = "oracle"
@@ -68,6 +68,14 @@ class OracleOps(ReferenceOps):
         """See ``specrt.reference.attention``."""
         self._do(_attention, q, cache, step, scale, window, softcap, out)
 
+    def head(
+        self, weight: Any, acts: Acts, *, ids: Array, logits: Array | None, softcap: float
+    ) -> None:
+        """See ``specrt.reference.head``; the product is the reference's."""
+        super().head(weight, acts, ids=ids, logits=logits, softcap=0.0)
+        if logits is not None and softcap > 0:
+            self._do(_cap, logits, softcap)
+
     def rope_kv(
         self,
         q: Array,
@@ -111,15 +119,20 @@ def _attention(
         for stored in (cache.k, cache.v)
     )
     for row, position in enumerate(step.positions[: len(q)]):
-        seen = slice(max(0, position - window + 1) if window else 0, position + 1)
+        first = max(0, position - window + 1) if window else 0
+        seen = np.arange(first, position + 1) % keys.shape[0]  # a ring begins anew
         k, v = (x[seen].transpose(1, 0, 2) for x in (keys, values))
         scores = q[row].reshape(cache.num_heads, -1, cache.head_dim) @ k.transpose(0, 2, 1)
         scores *= float(np.float32(scale))
         if softcap > 0:
-            cap = float(np.float32(softcap))
-            scores = cap * np.tanh(scores / cap)
+            _cap(scores, softcap)
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         out[row] = (weights / weights.sum(axis=-1, keepdims=True) @ v).reshape(-1)
+
+
+def _cap(x: Array, softcap: float) -> None:
+    cap = float(np.float32(softcap))
+    x[:] = cap * np.tanh(x / cap)
 
 
 def _rope_kv(

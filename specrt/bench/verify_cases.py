@@ -28,6 +28,8 @@ ROWS: Final = (1, 3, 17, 65)
 WIDTHS: Final = (1300, 333)
 PREPARED_WIDTHS: Final = (1312, 96)
 OUTPUTS: Final = 37
+MIXED: Final = ("Q6_K", "F16", "Q8_0")
+"""Types of the further weights of a launch: of other blocks, and of other rows."""
 KV_TYPES: Final[tuple[KVType, ...]] = ("f32", "f16", "q8_0")
 
 
@@ -60,7 +62,12 @@ CHECKS: Final = (
             for heads in ((9, 3, 64), (4, 1, 256))
             for rows, window in ((1, 0), (9, 0), (17, 75))
         )
-        + tuple(AttentionCase(kv_type, 9, 3, 64, 203, 9, softcap=2.5) for kv_type in KV_TYPES),
+        + tuple(AttentionCase(kv_type, 9, 3, 64, 203, 9, softcap=2.5) for kv_type in KV_TYPES)
+        + tuple(
+            AttentionCase(kv_type, 9, 3, 64, 203, rows, 75, ring_pages=3)
+            for kv_type in KV_TYPES
+            for rows in (1, 17)
+        ),
         exact=False,
     ),
     Check("copy", tuple(RowsCase(width, 9) for width in WIDTHS)),
@@ -79,11 +86,24 @@ CHECKS: Final = (
         "head", tuple(LinearCase(kind, 149, _width(kind), 3) for kind in ("Q8_0", "Q6_K", "F16"))
     ),
     Check(
+        "head",
+        (
+            LinearCase("Q8_0", OUTPUTS, _width("Q8_0"), 3, softcap=5000.0),
+            LinearCase("F16", OUTPUTS, _width("F16"), 3, softcap=30.0),
+        ),
+        exact=False,
+    ),
+    Check(
         "linear",
         tuple(LinearCase(kind, OUTPUTS, _width(kind), rows) for kind in TYPES for rows in ROWS)
         + tuple(
             LinearCase(kind, OUTPUTS, _width(kind), rows, "int8x2")
             for kind in ("Q4_K", "Q8_0")
+            for rows in ROWS
+        )
+        + tuple(
+            LinearCase("Q4_K", OUTPUTS, _width("Q4_K"), rows, **more)
+            for more in ({"bias": True}, {"add": True}, {"bias": True, "others": MIXED})
             for rows in ROWS
         ),
     ),
@@ -103,7 +123,18 @@ CHECKS: Final = (
         ),
         exact=False,
     ),
-    Check("rope_kv", tuple(RopeCase(kv_type, 9, 3, 64, 203, 9) for kv_type in KV_TYPES)),
+    Check(
+        "rope_kv",
+        tuple(
+            case
+            for kv_type in KV_TYPES
+            for case in (
+                RopeCase(kv_type, 9, 3, 64, 203, 9),
+                RopeCase(kv_type, 9, 3, 64, 203, 9, pairing="interleaved"),
+                RopeCase(kv_type, 9, 3, 64, 203, 17, ring_pages=3),  # from its last page to page 0
+            )
+        ),
+    ),
     Check(
         "rope_kv",
         tuple(RopeCase("f32", *heads, 203, 9, True) for heads in ((9, 3, 64), (5, 1, 80))),

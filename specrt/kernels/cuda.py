@@ -50,9 +50,9 @@ class CudaDevice:
     ) -> None:
         """Launch a kernel: see ``Device``."""
         values = tuple(self._argument(entry, place, arg) for place, arg in enumerate(args))
-        kernel = self._kernels.find(file, entry, defines)
-        self.num_launches += 1
         with self.ordered():
+            kernel = self._kernels.find(file, entry, defines)
+            self.num_launches += 1
             kernel((*grid, 1, 1)[:3], (block, 1, 1), values, shared_mem=shared_bytes)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -77,7 +77,8 @@ class CudaDevice:
 
     def sender(self, array: Any) -> PinnedSender:
         """Copies through pinned memory, so that no copy waits for the device."""
-        return PinnedSender(self._cupy, self._stream, array)
+        with self.ordered():
+            return PinnedSender(self._cupy, self._stream, array)
 
     def program(self, launches: Sequence[Launch]) -> GraphProgram:
         """A graph, once the kernels have run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -30,7 +30,7 @@ class Graphs:
 
     Args:
         cupy: the module.
-        device: launches kernels on ``stream``.
+        device: launches kernels on ``stream``, whatever device the calling thread is on.
         stream: a non-blocking one.
         budget: bytes of device memory; 0 for no graphs.
     """
@@ -83,19 +83,26 @@ class Graphs:
             LOG.debug("reset a graph of %d bytes: the budget is %d", size, self._budget)
 
     def _free_bytes(self) -> int:
-        self._stream.synchronize()
-        return int(self._cupy.cuda.runtime.memGetInfo()[0])
+        with self.device.ordered():
+            self._stream.synchronize()
+            return int(self._cupy.cuda.runtime.memGetInfo()[0])
 
     def _capture(self, launches: Sequence[Launch]) -> Any:
         """Nothing but the launches may happen meanwhile: no allocation, and no array freed."""
         runtime, num_launches = self._cupy.cuda.runtime, self.device.num_launches
-        with _no_collection(), self._cupy.cuda.using_allocator(_refuse), self._stream:
+        no_memory = self._cupy.cuda.using_allocator(_refuse)
+        with _no_collection(), no_memory, self.device.ordered():
             self._stream.begin_capture(runtime.streamCaptureModeThreadLocal)
             try:
                 for launch in launches:
                     launch.on(self.device)
-            finally:
+            except BaseException:
+                with suppress(Exception):  # what went wrong first tells why
+                    self._stream.end_capture()
+                raise
+            else:
                 graph = self._stream.end_capture()
+            finally:
                 self.device.num_launches = num_launches  # nothing ran
             graph.upload(self._stream)
         return graph

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from emulated import needs_emulator
-from fake_cupy import FakeCupy
+from fake_cupy import CUDARuntimeError, FakeCupy, FakeStream
 
 import specrt
 from specrt.bench import e2e
@@ -74,6 +74,28 @@ def test_the_launches_of_a_greedy_step_are_told(path, tmp_path, capsys, monkeypa
     launches = json.loads(file.read_text())["launches_per_step"]
     assert launches == 1 if device == "cuda" else launches > 10
     assert f"launches per plain greedy step {launches:g}" in capsys.readouterr().out
+
+
+@needs_emulator
+@pytest.mark.parametrize(
+    ("budget", "fails", "status"), [(256, True, 1), (256, False, 0), (0, True, 0)]
+)
+def test_one_launch_per_greedy_step_is_a_bound_where_there_are_graphs(
+    path, tmp_path, capsys, monkeypatch, budget, fails, status
+):
+    def begin_capture(stream, mode):
+        raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported")
+
+    monkeypatch.setitem(sys.modules, "cupy", FakeCupy())
+    if fails:
+        monkeypatch.setattr(FakeStream, "begin_capture", begin_capture)
+    file = tmp_path / "out.json"
+    flags = ["--model", path, *FEW, "--device", "cuda", "--context", "96", "--json", str(file)]
+    flags += ["--graph-budget", str(budget), "--tokens", "2", "--pairs", "1"]
+    assert main(flags) == status
+    bounds = json.loads(file.read_text())["bounds"]
+    assert [(bound["bar"], bound["holds"]) for bound in bounds] == [(1, not fails)] * (budget > 0)
+    assert ("Bounds" in capsys.readouterr().out) == (budget > 0)
 
 
 def test_later_turns_of_a_session(path, tmp_path):

@@ -15,6 +15,7 @@ from specrt.bench.op_cases import OPS
 from specrt.bench.verify_cases import CHECKS, WIDTHS
 from specrt.host import HostOps
 from specrt.kernels.linear import DOT, F32, MMA, TILED, choose_form
+from specrt.ops import PAGE
 from specrt.reference import ReferenceOps
 
 
@@ -24,6 +25,19 @@ def test_every_op_and_every_type_is_there():
         (check,) = (check for check in CHECKS if check.op == op)
         assert {case.type for case in check.cases} == set(TYPES)
     assert verify.FLOOR == accuracy.FLOOR
+
+
+def test_what_else_an_op_takes_is_there():
+    cases = {op: [c for check in CHECKS if check.op == op for c in check.cases] for op in OPS}
+    assert {"bias", "add", "others"} <= {
+        name for c in cases["linear"] for name in ("bias", "add", "others") if getattr(c, name)
+    }
+    assert any(c.softcap for c in cases["head"])
+    assert any(c.pairing == "interleaved" for c in cases["rope_kv"])
+    for op in ("attention", "rope_kv"):
+        rings = [c for c in cases[op] if c.ring_pages]
+        assert rings and all(c.length > c.ring_pages * PAGE for c in rings)
+    assert any((c.length - c.rows) // PAGE % 3 > (c.length - 1) // PAGE % 3 for c in rings)
 
 
 def test_every_form_of_linear_is_there():

@@ -3,6 +3,7 @@
 import gc
 import logging
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -175,6 +176,46 @@ def test_what_cannot_be_captured_is_launched_singly(cupy, caplog, monkeypatch, e
     assert cupy.num_graph_launches == 0
     assert len(caplog.records) == 1 and "launched singly" in caplog.text
     assert gc.isenabled()
+
+
+def test_all_happens_on_the_device_though_the_thread_is_on_another(cupy):
+    cupy.device = 1
+    ops = KernelOps(CudaDevice())
+    cupy.device = 0
+    program, x, out = recorded(ops)
+    ops.step_inputs(4, 1, 2, 0).publish()
+    for step in range(2):
+        program.prepare()
+        ops.assign(x, values(step))
+        program.run()
+        assert (ops.to_host(out) == expected(values(step))).all()
+    assert cupy.num_graph_launches == 1 and cupy.device == 0
+    names = ("begin_capture", "end_capture", "event", "kernel", "memory")
+    assert cupy.asked_on == {name: {1} for name in names}
+
+
+@pytest.mark.parametrize("first", [KeyboardInterrupt(), None])
+def test_what_goes_wrong_first_in_a_capture_comes_out(cupy, monkeypatch, first):
+    """And nothing was launched, whether the capture ends or not."""
+    device = CudaDevice()
+    program, _, _ = recorded(KernelOps(device))
+    program.run()
+    launch, end = CudaDevice.launch, FakeStream.end_capture
+
+    def failing(self, *args):
+        launch(self, *args)
+        if first:
+            raise first
+
+    def end_capture(stream):
+        end(stream)
+        raise CUDARuntimeError("cudaErrorStreamCaptureInvalidated")
+
+    monkeypatch.setattr(CudaDevice, "launch", failing)
+    monkeypatch.setattr(FakeStream, "end_capture", end_capture)
+    with pytest.raises(KeyboardInterrupt) if first else nullcontext():
+        program.prepare()
+    assert device.num_launches == 2 and gc.isenabled()
 
 
 def test_step_values_may_change_as_soon_as_they_are_published(cupy):
