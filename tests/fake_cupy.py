@@ -17,6 +17,10 @@ class CUDARuntimeError(RuntimeError):
     """As CuPy raises it."""
 
 
+class CUDADriverError(RuntimeError):
+    """As CuPy raises it, of launches."""
+
+
 class FakeStream:
     """Does what was asked when it is waited for, in that order; a capture takes it instead."""
 
@@ -145,6 +149,7 @@ class FakeCupy:
                 streamCaptureModeThreadLocal="thread-local",
                 CUDARuntimeError=CUDARuntimeError,
             ),
+            driver=SimpleNamespace(CUDADriverError=CUDADriverError),
             nvrtc=SimpleNamespace(getVersion=lambda: self._or_raise(self._nvrtc)),
             Device=self._device,
             Stream=self._stream,
@@ -209,6 +214,8 @@ class FakeCupy:
         array = self._emulator.zeros(shape, dtype).view(FakeArray)
         array.cupy = self
         return array
+
+    empty = zeros
 
     def array(self, values):
         array = self.zeros(values.shape, values.dtype)

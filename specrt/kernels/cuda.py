@@ -63,7 +63,11 @@ class CudaDevice:
     def to_device(self, values: np.ndarray) -> Any:
         """A new array of these values."""
         with self.ordered():
-            return self._cupy.array(values)
+            array = self._cupy.empty(values.shape, values.dtype)
+            # Not by cupy.array: its pinned memory, as large as the weights, would stay in a pool.
+            array.set(np.ascontiguousarray(values), stream=self._stream)
+            self._stream.synchronize()
+            return array
 
     def assign(self, array: Any, values: np.ndarray) -> None:
         """Write values into an array, or a part of one."""

@@ -54,16 +54,19 @@ class Graphs:
     def launch(self, graph: Any) -> None:
         """Run a graph on the stream."""
         self.device.num_launches += 1
-        graph.launch(self._stream)
+        with self.device.ordered():
+            graph.launch(self._stream)
 
     def add(self, program: GraphProgram, launches: Sequence[Launch]) -> bool:
         """Capture launches whose kernels have all run before; False if that cannot be done."""
         if len(launches) * NODE_BYTES > self._budget:
             return False
         before = self._free_bytes()
+        cuda = self._cupy.cuda
+        errors = (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError, MemoryError)
         try:
             graph = self._capture(launches)
-        except (self._cupy.cuda.runtime.CUDARuntimeError, MemoryError) as error:
+        except errors as error:
             LOG.warning(
                 "no graph of %d kernels, they are launched singly: %s", len(launches), error
             )

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from fake_cupy import NODE_BYTES, CUDARuntimeError, FakeCupy, FakeStream
+from fake_cupy import NODE_BYTES, CUDADriverError, CUDARuntimeError, FakeCupy, FakeStream
 
 from specrt.kernels import KernelOps
 from specrt.kernels.cuda import CudaDevice
@@ -151,7 +151,14 @@ def test_without_a_budget_kernels_are_launched_singly(cupy, budget):
     assert cupy.num_graph_launches == 0
 
 
-@pytest.mark.parametrize("error", [CUDARuntimeError("cudaErrorStreamCaptureInvalidated"), None])
+@pytest.mark.parametrize(
+    "error",
+    [
+        CUDARuntimeError("cudaErrorStreamCaptureInvalidated"),
+        CUDADriverError("CUDA_ERROR_INVALID_VALUE"),
+        None,
+    ],
+)
 def test_what_cannot_be_captured_is_launched_singly(cupy, caplog, monkeypatch, error):
     """A failing capture, and a kernel that allocates."""
     device = CudaDevice()
