@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
-from specrt.errors import OptionError
+from specrt.errors import OptionError, UnsupportedError
 from specrt.host import HostOps
 from specrt.kernels import KernelOps
 from specrt.kernels._module import find_cuda
@@ -72,9 +72,12 @@ def best_device() -> str:
 
 
 def available_memory(device: str) -> int | None:
-    """Bytes that the device can give, without swapping; None where the system does not say."""
+    """Bytes that the device can give, without swapping; None where nothing says how many."""
     if device == "cuda":
-        cupy = find_cuda()
+        try:
+            cupy = find_cuda()
+        except UnsupportedError:
+            return None
         kept = cupy.get_default_memory_pool().free_bytes()  # for arrays to come
         return int(cupy.cuda.runtime.memGetInfo()[0] + kept)
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from specrt.bench.report import check_writable, collect, save, show
 from specrt.bench.timing import machine
 from specrt.bench.verify_cases import CHECKS
 from specrt.errors import OptionError, UnsupportedError
+from specrt.host.machine import choose_threads
 from specrt.kernels import KernelOps
 from specrt.kernels._module import expand, kernel_folder
 from specrt.kernels.emulator import Emulator
@@ -137,7 +137,7 @@ def compiled(
     shared = shared_memory()
     known = compiler.architectures()
     work = [(module, a) for a in architectures if a in known for module in modules]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(choose_threads(None)) as pool:
         for kernels in pool.map(lambda one: _entries(compiler, one[0], one[1], shared), work):
             yield from kernels
 

@@ -26,11 +26,14 @@ def run(args: argparse.Namespace) -> int:
     from specrt.gguf.reader import open_gguf
     from specrt.inspect import inspect
     from specrt.llm import find_model
+    from specrt.ops import cuda_problem
 
     path = find_model(args.model)
     with open_gguf(path) as gguf:
         try:
-            rows = [("runs here", "yes"), *_plan(gguf, args)]
+            plan = _plan(gguf, args)
+            problem = cuda_problem() if args.device == "cuda" else None
+            rows = [("runs here", f"no: {problem}" if problem else "yes"), *plan]
         except SpecrtError as error:
             rows = [("runs here", f"no: {error}")]
     inspect(path, args.draft_model, plan=rows)

@@ -2,6 +2,8 @@
 
 import json
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -90,6 +92,20 @@ def test_the_command(tmp_path, capsys):
     assert one[90, "linear_mma_8"]["matrix_products"] and one[80, "linear_dot"]["dot_products"]
     assert "128" in one[80, "glu_silu_x4"]["loads"] and "32" in one[80, "glu_silu_x1"]["loads"]
     assert all(one["registers"] > 0 for one in saved["results"])
+
+
+def test_as_many_compile_at_once_as_the_process_has_processors(monkeypatch):
+    numbers = []
+
+    def pool(number):
+        numbers.append(number)
+        return ThreadPoolExecutor(number)
+
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0}, raising=False)
+    monkeypatch.setattr(kernels, "shared_memory", dict)
+    monkeypatch.setattr(kernels, "ThreadPoolExecutor", pool)
+    assert not list(kernels.compiled(SimpleNamespace(architectures=list), [], []))
+    assert numbers == [1]
 
 
 def test_wrong_arguments():

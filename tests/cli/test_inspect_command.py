@@ -1,5 +1,7 @@
 """``inspect`` and ``pull``, from arguments to what is printed."""
 
+import sys
+
 from specrt.llm import load
 from tests.models_on_disk import golden_path
 from tests.tiny_model import write_tiny_model
@@ -9,6 +11,14 @@ def test_it_describes_and_plans(cli, model):
     status, out, _ = cli("inspect", model, "--context", 100, "--kv-type", "q8_0")
     assert status == 0 and "llama" in out
     assert "KV at context 100" in out and "(q8_0)" in out and "runs here" in out and "yes" in out
+
+
+def test_a_plan_for_cuda_needs_none(cli, model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    status, out, _ = cli("inspect", model, "--device", "cuda", "--context", 100)
+    words = " ".join(out.replace("│", " ").split())
+    assert status == 0 and "runs here no: CUDA needs CuPy" in words
+    assert "KV at context 100" in words and "drafter none" in words and "headroom" not in words
 
 
 def test_what_does_not_run_is_described_all_the_same(cli, tmp_path):

@@ -94,9 +94,13 @@ def _compiler() -> str:
 
 @cache
 def _version(compiler: str) -> str:
-    return subprocess.run(
-        [compiler, "--version"], capture_output=True, text=True, check=True
-    ).stdout
+    command = [compiler, "--version"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise UnsupportedError(
+            f"{compiler} is no C++ compiler ({error}): install g++, and unset CXX or set it to one"
+        ) from error
 
 
 def _compile(command: Sequence[str], text: str, file: str, path: Path) -> None:

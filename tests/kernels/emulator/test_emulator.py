@@ -202,3 +202,13 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(UnsupportedError, match=r"no kernel can be kept in .*set XDG_CACHE_HOME"):
         load_library("copy", kernel_folder())
+
+
+@pytest.mark.parametrize("text", ["#!/bin/sh\nexit 3\n", "no program"])
+def test_a_compiler_that_is_none_is_told(monkeypatch, tmp_path, text):
+    compiler = tmp_path / "cc"
+    compiler.write_text(text)
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    with pytest.raises(UnsupportedError, match=r"cc is no C\+\+ compiler .*set it to one"):
+        load_library("copy", kernel_folder())
