@@ -55,7 +55,7 @@ def make_ops(
     if device == "cpu":
         return HostOps(threads)
     if device == "emulator":
-        return KernelOps(Emulator())
+        return KernelOps(Emulator(verbose=verbose))
     graph_bytes = GRAPH_BYTES if graph_mebibytes is None else graph_mebibytes << 20
     return KernelOps(CudaDevice(verbose, graph_bytes))
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from specrt.cli.answer import tell
 from specrt.errors import OptionError
 from specrt.options import SamplingParams, SpecOptions
 from specrt.settings import DRAFT_MODEL, MODEL, SPEC, SPECULATION, Setting, spec_options
@@ -199,13 +198,13 @@ def load_model(
 
     Args:
         spec: in place of the speculation flags.
-        verbose: print the memory plan; None: where stderr is a terminal.
+        verbose: say what is compiled, and the memory plan; None: where stderr is a terminal.
         options: further keywords of ``load``.
     """
     from specrt.llm import load
 
     draft_model = getattr(args, DRAFT_MODEL.name, None)
-    llm = load(
+    return load(
         args.model,
         draft_model=draft_model,
         device=args.device or "auto",
@@ -214,9 +213,6 @@ def load_model(
         spec=spec_from(args) if spec is None else spec,
         threads=args.threads,
         graph_budget=args.graph_budget,
-        verbose=False,
+        verbose=sys.stderr.isatty() if verbose is None else verbose,
         **options,
     )
-    if sys.stderr.isatty() if verbose is None else verbose:
-        tell(str(llm.plan))
-    return llm

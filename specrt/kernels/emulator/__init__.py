@@ -56,6 +56,7 @@ class Emulator:
         flush: subnormal numbers are zeros, as CuPy compiles.
         sanitize: compiled with the thread sanitiser, whose library the process must have started
             with; it ends the process, or writes to stderr, where it finds a race.
+        verbose: say on stderr which kernels are compiled.
     """
 
     name = "emulator"
@@ -66,11 +67,12 @@ class Emulator:
         folder: Path | None = None,
         flush: bool = True,
         sanitize: bool = False,
+        verbose: bool = False,
     ) -> None:
         self._seed = seed
         self._flush = flush
         self._folder = folder or kernel_folder()
-        self._sanitize = sanitize
+        self._sanitize, self._verbose = sanitize, verbose
         self._entries: dict[tuple[str, str, tuple[str, ...]], Callable[..., int]] = {}
         self.num_launches = 0
         self._message = ctypes.create_string_buffer(MESSAGE_BYTES)
@@ -96,7 +98,7 @@ class Emulator:
             raise KernelError(self._message.value.decode())
 
     def _entry(self, file: str, entry: str, defines: tuple[str, ...]) -> Callable[..., int]:
-        library = load_library(file, self._folder, defines, sanitize=self._sanitize)
+        library = load_library(file, self._folder, defines, self._sanitize, self._verbose)
         start = getattr(library, f"emulate_{entry}")
         start.argtypes = [ctypes.c_char_p] * 5
         self._entries[file, entry, defines] = start

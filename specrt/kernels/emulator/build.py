@@ -39,12 +39,17 @@ def cache_folder() -> Path:
 
 
 def load_library(
-    file: str, folder: Path, defines: Sequence[str] = (), sanitize: bool = False
+    file: str,
+    folder: Path,
+    defines: Sequence[str] = (),
+    sanitize: bool = False,
+    verbose: bool = False,
 ) -> ctypes.PyDLL:
     """The library of ``<folder>/<file>.cu`` with macros, compiled if it is not in the cache.
 
     Args:
         sanitize: with the thread sanitiser, whose library is then in the process already.
+        verbose: say on stderr what is compiled.
 
     Raises:
         UnsupportedError: this CPU is not emulated on, there is no C++ compiler, it refuses the
@@ -58,6 +63,9 @@ def load_library(
     path = cache_folder() / name
     try:
         if not path.exists():
+            if verbose:
+                words = (f"compiling cuda/{file}.cu", *defines, "for the emulator")
+                print(" ".join(words), file=sys.stderr)
             _compile((compiler, *flags), text, file, path)
     except OSError as error:
         raise UnsupportedError(

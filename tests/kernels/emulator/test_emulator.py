@@ -10,6 +10,7 @@ from toy_kernels import SEEDS, THREADS, launch
 
 from specrt.errors import UnsupportedError
 from specrt.kernels._module import kernel_folder
+from specrt.kernels.copy import copy
 from specrt.kernels.emulator import Emulator, KernelError
 from specrt.kernels.emulator.build import load_library
 
@@ -212,3 +213,12 @@ def test_a_compiler_that_is_none_is_told(monkeypatch, tmp_path, text):
     monkeypatch.setenv("CXX", str(compiler))
     with pytest.raises(UnsupportedError, match=r"cc is no C\+\+ compiler .*set it to one"):
         load_library("copy", kernel_folder())
+
+
+def test_what_is_compiled_is_said_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for _ in range(2):
+        device = Emulator(verbose=True)
+        ids = device.zeros((1, 4), np.int32)
+        copy(device, ids, out=device.zeros((1, 4), np.int32))
+    assert capsys.readouterr().err == "compiling cuda/copy.cu for the emulator\n"
