@@ -10,11 +10,6 @@ from typing import get_args
 
 from specrt.errors import OptionError, UnsupportedError
 from specrt.host import HostOps
-from specrt.kernels import KernelOps
-from specrt.kernels._module import find_cuda
-from specrt.kernels.cuda import CudaDevice
-from specrt.kernels.emulator import Emulator
-from specrt.kernels.graphs import GRAPH_BYTES
 from specrt.ops import DeviceName, Ops, cuda_problem
 from specrt.reference import ReferenceOps
 
@@ -54,8 +49,15 @@ def make_ops(
         return ReferenceOps()
     if device == "cpu":
         return HostOps(threads)
+    from specrt.kernels import KernelOps  # who computes on the CPU need not wait for these
+
     if device == "emulator":
+        from specrt.kernels.emulator import Emulator
+
         return KernelOps(Emulator(verbose=verbose))
+    from specrt.kernels.cuda import CudaDevice
+    from specrt.kernels.graphs import GRAPH_BYTES
+
     graph_bytes = GRAPH_BYTES if graph_mebibytes is None else graph_mebibytes << 20
     return KernelOps(CudaDevice(verbose, graph_bytes))
 
@@ -74,6 +76,8 @@ def best_device() -> str:
 def available_memory(device: str) -> int | None:
     """Bytes that the device can give, without swapping; None where nothing says how many."""
     if device == "cuda":
+        from specrt.kernels._module import find_cuda
+
         try:
             cupy = find_cuda()
         except UnsupportedError:

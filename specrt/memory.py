@@ -13,8 +13,6 @@ from specrt.errors import OptionError
 from specrt.gguf.reader import GGUFFile
 from specrt.host import HostOps
 from specrt.host.weights import HostWeight
-from specrt.kernels import KernelOps
-from specrt.kernels.emulator import Emulator
 from specrt.models import load_trunk
 from specrt.models.decoder import Decoder
 from specrt.models.loader import Dims
@@ -126,11 +124,17 @@ class CountingHostOps(Counting, HostOps):
         super().__init__(threads=1)
 
 
-class CountingKernelOps(Counting, KernelOps):
-    """What a CUDA device, or the emulator, holds."""
+def counting_ops(device: str) -> Any:
+    """An op set of the device that counts and holds nothing."""
+    if device not in ("cuda", "emulator"):
+        return CountingHostOps()
+    from specrt.kernels import KernelOps  # who computes on the CPU need not wait for these
+    from specrt.kernels.emulator import Emulator
 
-    def __init__(self) -> None:
-        super().__init__(Emulator())
+    class CountingKernelOps(Counting, KernelOps):
+        """What a CUDA device, or the emulator, holds."""
+
+    return CountingKernelOps(Emulator())
 
 
 def memory_plan(
@@ -153,7 +157,7 @@ def memory_plan(
         SpecrtError: what loading raises.
     """
     context = usable_context(gguf, context)
-    ops = CountingKernelOps() if device in ("cuda", "emulator") else CountingHostOps()
+    ops = counting_ops(device)
     target = Decoder(
         load_trunk(gguf, ops, context),
         ops,

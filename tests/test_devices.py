@@ -84,6 +84,7 @@ def test_no_such_budget_of_graphs(with_cupy, device, budget):
         make_ops(device, graph_mebibytes=budget)
 
 
-def test_importing_the_api_imports_no_cupy():
-    code = "import specrt.llm, sys; assert not {'cupy', 'numba'} & set(sys.modules)"
+def test_importing_the_api_imports_no_cupy_and_no_kernels():
+    unwanted = "{'cupy', 'numba', 'specrt.kernels'}"
+    code = f"import specrt.llm, sys; assert not {unwanted} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -199,7 +199,7 @@ class KernelOps:
         *,
         out: Array | None,
         add: Array | None = None,
-        acts: Any | None = None,
+        acts: Acts | None = None,
     ) -> None:
         """Normalise rows."""
         rms_norm(self._to, x, weight, eps, out=out, add=add, acts=acts)
@@ -230,7 +230,7 @@ class KernelOps:
         """Logits and their argmax."""
         head(self._to, weight, acts, ids=ids, logits=logits, softcap=softcap)
 
-    def quantize(self, x: Array, *, out: Any) -> None:
+    def quantize(self, x: Array, *, out: Acts) -> None:
         """Prepare rows for ``linear``."""
         quantize(self._to, x, out=out)
 
@@ -241,7 +241,7 @@ class KernelOps:
         *,
         activation: Activation,
         out: Array | None,
-        acts: Any | None = None,
+        acts: Acts | None = None,
     ) -> None:
         """Gate rows."""
         glu(self._to, gate, up, activation=activation, out=out, acts=acts)

@@ -25,7 +25,7 @@ MOST_SPANS = 129
 SPLIT_ROWS = 16
 """Prefill has rows enough to fill a device, and the results of its single spans fit nowhere."""
 SPLIT_BLOCKS = 1024
-"""Few rows are cut along the keys into about so many blocks."""
+"""Few rows are cut along the keys into about so many blocks: a guess, not tuned on a GPU."""
 SPLIT_FLOATS = 32 << 20
 """At most so many are kept of single spans."""
 

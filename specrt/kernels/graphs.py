@@ -20,7 +20,7 @@ GRAPH_BYTES = 256 << 20
 """Device memory of graphs, where nothing else is asked for."""
 
 NODE_BYTES = 8 << 10
-"""What a kernel counts at least: the driver takes memory for graphs in lumps."""
+"""What a kernel counts at least, since the driver takes memory for graphs in lumps (a guess)."""
 
 
 class Graphs:

@@ -31,7 +31,7 @@ MAX_ROWS = 512
 """The most rows of one forward, and the length of a prefill chunk."""
 
 MAX_PROGRAMS = 128
-"""Recorded at a time: some hundred kilobytes each for a large model."""
+"""Recorded at a time: of a model of 30 layers 0.2 MiB each on a CPU, 0.4 MiB on CUDA."""
 
 MAX_DRAW_IDS = 1024
 """That bias and suppression may name in a window's draw, beside all ids of its context."""
