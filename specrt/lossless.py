@@ -26,8 +26,11 @@ PARAMS: Mapping[str, SamplingParams] = {
         repetition_penalty=1.2,
         presence_penalty=0.3,
         frequency_penalty=0.2,
-        seed=12,  # and no log probabilities: a target that can draws in verify
+        seed=12,
+        logprobs=1,
     ),
+    # Without log probabilities a target that can draws in verify.
+    "drawn": SamplingParams(temperature=0.8, min_p=0.02, repetition_penalty=1.1, seed=13),
 }
 END_ID, STOP_STRING = "end id", "stop string"
 ENDED: Mapping[str, str] = {END_ID: "sampled", STOP_STRING: "greedy"}

@@ -286,11 +286,13 @@ def make_rope(
             f"{frequency.max()}; expected finite ones: convert the model again"
         )
     table = ops.buffer((context, num_rot // 2, 2), np.float32)
+    angles = np.empty((min(ROPE_CHUNK, context), num_rot // 2))
+    turns = np.empty((*angles.shape, 2), np.float32)
     for start in range(0, context, ROPE_CHUNK):
-        stop = min(start + ROPE_CHUNK, context)
-        angle = np.outer(np.arange(start, stop, dtype=np.float64), frequency)
-        turns = np.empty((*angle.shape, 2), np.float32)
-        np.cos(angle, out=turns[..., 0], casting="same_kind")
-        np.sin(angle, out=turns[..., 1], casting="same_kind")
-        ops.assign(table[start:stop], turns)
+        positions = np.arange(start, min(start + ROPE_CHUNK, context), dtype=np.float64)
+        angle, turn = angles[: len(positions)], turns[: len(positions)]
+        np.multiply.outer(positions, frequency, out=angle)
+        np.cos(angle, out=turn[..., 0], dtype=np.float64, casting="same_kind")
+        np.sin(angle, out=turn[..., 1], dtype=np.float64, casting="same_kind")
+        ops.assign(table[start : start + len(positions)], turn)
     return Rope(table, pairing)

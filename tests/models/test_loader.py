@@ -36,4 +36,4 @@ def test_a_long_table_takes_little_more_than_itself():
     )
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < rope.table.nbytes + 4 * 8 * ROPE_CHUNK * 32
+    assert peak < rope.table.nbytes + 3 * 8 * ROPE_CHUNK * 32
