@@ -48,6 +48,10 @@ class Int8Rows:
     def rows(self, num_rows: int) -> Int8Rows:
         return Int8Rows(self.q[:num_rows], self.d[:num_rows], self.sums[:num_rows])
 
+    def plain(self, num_rows: int) -> Int8Rows:
+        """Row by row."""
+        return self.rows(num_rows)
+
 
 @dataclass(frozen=True, slots=True)
 class Acts:
@@ -103,6 +107,11 @@ class Acts:
             first=self.first and self.first.rows(num_rows),
             second=self.second and self.second.rows(num_rows),
         )
+
+    def plain(self) -> Acts:
+        """The same rows, one behind the other, whatever order the op set keeps them in."""
+        first, second = (side and side.plain(self.num_rows) for side in (self.first, self.second))
+        return Acts(self.num_rows, self.width, self.x, first, second)
 
     def check_readable(self, weight: Reader, num_rows: int) -> None:
         """Raise ``MismatchError`` unless a weight can read ``num_rows`` rows of these."""

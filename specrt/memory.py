@@ -103,7 +103,7 @@ class Counting:
 
     def weight(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> Any:
         """A weight as far as it is not computed with."""
-        return HostWeight(tensor, role, bias)
+        return HostWeight(tensor, role, bias, lambda num_bytes: self.buffer((0,), np.uint8))
 
     def kv_layer(
         self, num_pages: int, num_heads: int, head_dim: int, kv_type: KVType, ring_pages: int

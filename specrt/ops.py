@@ -122,6 +122,9 @@ class Ops(Protocol):
 
     def weight(self, tensor: Any, role: Role = "int8", bias: Any = None) -> Weight: ...
 
+    def table(self, tensor: Any) -> Any:
+        """A matrix of which only ``embed`` reads rows."""
+
     def vector(self, tensor: Any) -> Array: ...
 
     def acts(self, num_rows: int, width: int, weights: Sequence[Any]) -> Acts: ...

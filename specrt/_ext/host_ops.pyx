@@ -4,6 +4,8 @@ Each op's recording function stands in host/<op>.pxi; it checks nothing that the
 specrt/host/<op>.py has checked already, fills the op's C struct and appends its phases.
 """
 
+import numpy as np
+
 from cpython.buffer cimport PyBUF_STRIDES, PyBuffer_Release, PyObject_GetBuffer
 
 cdef extern from "kernel.h":
@@ -29,7 +31,7 @@ cdef extern from "team.h":
     void team_destroy(team *t) nogil
     int team_set_threads(team *t, int num_threads) nogil
     int team_reserve(team *t, size_t scratch_bytes, size_t shared_bytes) nogil
-    void team_run(team *t, const tape *tape) nogil
+    void team_run(team *t, const tape *tape, long long *ends) nogil
     int team_threads(const team *t)
     void **team_shared(const team *t)
 
@@ -96,14 +98,14 @@ cdef class Tape:
     """
 
     cdef tape tape
-    cdef list owned
+    cdef list owned, names
     cdef readonly int level
     cdef readonly Team team
 
     def __cinit__(self, int level, Team team=None):
         self.level = level
         self.team = Team() if team is None else team
-        self.owned = []
+        self.owned, self.names = [], []
 
     def __dealloc__(self):
         tape_clear(&self.tape)
@@ -112,13 +114,17 @@ cdef class Tape:
     def num_phases(self):
         return self.tape.num_phases
 
-    cdef append(self, kernel_fn *run, const void *args, size_t size, int num_parts,
+    cdef append(self, str name, kernel_fn *run, const void *args, size_t size, int num_parts,
                 size_t scratch_bytes, tuple owned):
-        """Append one phase: args (size bytes) is copied, the objects in owned are kept alive."""
+        """Append one phase: args (size bytes) is copied, the objects in owned are kept alive.
+
+        name is the op's, beside what tells its phases apart.
+        """
         self.team.reserve(scratch_bytes, 0)
         if tape_append(&self.tape, run, args, size, num_parts):
             raise MemoryError
         self.owned.append(owned)
+        self.names.append(name)
 
     cdef kernel_fn *last_kernel(self):
         """What the last phase runs; NULL without one."""
@@ -130,6 +136,7 @@ cdef class Tape:
     cdef tuple drop_last(self):
         """Take the last phase back; returns what it kept alive."""
         tape_drop_last(&self.tape)
+        self.names.pop()
         return self.owned.pop()
 
     def prepare(self):
@@ -138,7 +145,15 @@ cdef class Tape:
     def run(self):
         """Run every phase."""
         with nogil:
-            team_run(self.team.team, &self.tape)
+            team_run(self.team.team, &self.tape, NULL)
+
+    def run_timed(self):
+        """Run every phase; returns [(its op, its seconds)], waits for other threads included."""
+        cdef long long[:] ends = np.zeros(self.tape.num_phases, np.int64)
+        with nogil:
+            team_run(self.team.team, &self.tape, &ends[0] if ends.shape[0] else NULL)
+        seconds = np.diff(np.asarray(ends), prepend=0) / 1e9
+        return list(zip(self.names, seconds.tolist(), strict=True))
 
 
 include "host/kv.pxi"

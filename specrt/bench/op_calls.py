@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,8 +75,18 @@ def poison(array: Array) -> np.ndarray:
     return np.full((*array.shape, dtype.itemsize), 0x55, np.uint8).view(dtype)[..., 0]
 
 
-def recorded(ops: Ops, op: Callable[[], None], num_bytes: int, *out: Array) -> Call:
-    """A call that can be repeated, since it writes to ``out`` alone."""
+def recorded(
+    ops: Ops,
+    op: Callable[[], None],
+    num_bytes: int,
+    *out: Array,
+    read: Callable[[], Sequence[Array]] | None = None,
+) -> Call:
+    """A call that can be repeated, since it writes to ``out`` alone.
+
+    Args:
+        read: gives the results in a form that all op sets share; None: ``out`` has it.
+    """
     with ops.record() as program:
         op()
 
@@ -84,7 +94,7 @@ def recorded(ops: Ops, op: Callable[[], None], num_bytes: int, *out: Array) -> C
         for array in out:
             ops.assign(array, poison(array))
         program.run()
-        return [ops.to_host(array) for array in out]
+        return [ops.to_host(array) for array in (out if read is None else read())]
 
     return Call(op, program.run, results, num_bytes)
 

@@ -160,7 +160,13 @@ def bind_quantize(ops: Ops, case: QuantizeCase) -> Call:
     acts: Any = ops.acts(case.rows, case.width, [weight])
     out = int8_arrays(acts)
     num_bytes = x.nbytes + sum(array.nbytes for array in out)
-    return recorded(ops, lambda: ops.quantize(x, out=acts), num_bytes, *out)
+    return recorded(
+        ops,
+        lambda: ops.quantize(x, out=acts),
+        num_bytes,
+        *out,
+        read=lambda: int8_arrays(acts.plain()),
+    )
 
 
 def bind_copy(ops: Ops, case: RowsCase) -> Call:

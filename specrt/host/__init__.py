@@ -35,6 +35,7 @@ __all__ = ["HostOps", "available_levels"]
 
 Array = Any
 
+
 class HostOps:
     """The op set of ``specrt.ops.Ops`` for CPUs.
 

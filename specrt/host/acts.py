@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..acts import Acts
+from .._ext.host_ops import PANEL
+from ..acts import Acts, Int8Rows
 from ..errors import MismatchError
 
 Array = Any
@@ -25,6 +26,7 @@ class HostInt8Rows:
     d: Array  # [T * K / 32] f32
     s: Array  # the same, d times the sum of q
     sums: Array  # [T * K / 16] int32, of q
+    width: int  # K
 
     @classmethod
     def empty(cls, num_rows: int, width: int, buffer: Callable[..., Array]) -> HostInt8Rows:
@@ -34,11 +36,26 @@ class HostInt8Rows:
             buffer((size // 32,), np.float32),
             buffer((size // 32,), np.float32),
             buffer((size // 16,), np.int32),
+            width,
         )
 
     def rows(self, num_rows: int) -> HostInt8Rows:
         """The same memory: the number of rows decides how they lie in it."""
         return self
+
+    def plain(self, num_rows: int) -> Int8Rows:
+        """A copy of that many rows, one behind the other."""
+        return Int8Rows(
+            *(self._rows(a, n, num_rows) for a, n in ((self.q, 4), (self.d, 1), (self.sums, 1)))
+        )
+
+    def _rows(self, array: Array, adjacent: int, num_rows: int) -> Array:
+        """[T, values of a row] of panels [values / adjacent, rows, adjacent]."""
+        width = self.width * len(array) // len(self.q)
+        starts = range(0, num_rows, PANEL)
+        panels = [array[i * width : min(i + PANEL, num_rows) * width] for i in starts]
+        rows = [p.reshape(width // adjacent, -1, adjacent).swapaxes(0, 1) for p in panels]
+        return np.ascontiguousarray(np.concatenate([r.reshape(-1, width) for r in rows]))
 
 
 def check_exact(acts: Acts, num_rows: int) -> None:

@@ -90,6 +90,10 @@ class KernelOps:
         """A matrix [N, K] of a GGUF tensor; bias is [N] f32."""
         return KernelWeight(tensor, role, bias, self._device.to_device)
 
+    def table(self, tensor: Any) -> KernelWeight:
+        """A weight that ``embed`` reads."""
+        return self.weight(tensor)
+
     def acts(self, num_rows: int, width: int, weights: Sequence[KernelWeight]) -> Acts:
         """Room for prepared rows in the forms that the weights read."""
         return Acts.empty(num_rows, width, weights, self.buffer)

@@ -259,11 +259,13 @@ class Trunk(ABC):
     def __init__(self, loader: Loader, context: int) -> None:
         self.dims = dims = Dims.read(loader.gguf)
         self.windows = self.sliding_windows(loader.gguf, dims.num_layers)
-        self.token_embd = loader.weight("token_embd.weight", dims.vocab_size, dims.width)
         self.output_norm = loader.vector("output_norm.weight", dims.width)
-        self.output = self.token_embd
+        size = (dims.vocab_size, dims.width)
         if loader.has("output.weight"):
-            self.output = loader.weight("output.weight", dims.vocab_size, dims.width)
+            self.token_embd = loader.table("token_embd.weight", *size)
+            self.output = loader.weight("output.weight", *size)
+        else:
+            self.token_embd = self.output = loader.weight("token_embd.weight", *size)
 
     @classmethod
     def sliding_windows(cls, gguf: GGUFFile, num_layers: int) -> tuple[int, ...]:

@@ -48,16 +48,24 @@ class Loader:
         Raises:
             UnsupportedError: its type is no matrix type.
         """
-        tensor = self.tensor(name, (rows, columns))
+        tensor = self._matrix(self.tensor(name, (rows, columns)))
         added = self.vector(bias, rows) if bias is not None and self.has(bias) else None
-        return self._weight(tensor, added)
+        return self.ops.weight(tensor, "int8", added)
+
+    def table(self, name: str, rows: int, columns: int) -> Weight:
+        """Claim a matrix [rows, columns] of which only ``embed`` reads rows.
+
+        Raises:
+            UnsupportedError: its type is no matrix type.
+        """
+        return self.ops.table(self._matrix(self.tensor(name, (rows, columns))))
 
     def slices(self, name: str, heights: tuple[int, ...], columns: int) -> list[Weight]:
         """Claim one matrix that stands for several, one below the other."""
-        tensor = self.tensor(name, (sum(heights), columns))
+        tensor = self._matrix(self.tensor(name, (sum(heights), columns)))
         ends = np.cumsum(heights).tolist()
         return [
-            self._weight(tensor.rows(end - height, end), None)
+            self.ops.weight(tensor.rows(end - height, end))
             for end, height in zip(ends, heights, strict=True)
         ]
 
@@ -89,13 +97,13 @@ class Loader:
                 f"{self.gguf.architecture} model that specrt runs: {shown}"
             )
 
-    def _weight(self, tensor: Tensor, bias: Array | None) -> Weight:
+    def _matrix(self, tensor: Tensor) -> Tensor:
         if not tensor.type.is_quantized and tensor.type.name not in FLOAT_TYPES:
             raise UnsupportedError(
                 f"{self.gguf.path}: {tensor.name!r} is {tensor.type.name}, expected a matrix of "
                 f"{', '.join(FLOAT_TYPES)} or a quantised type: convert the model again"
             )
-        return self.ops.weight(tensor, "int8", bias)
+        return tensor
 
 
 @dataclass(frozen=True, slots=True)

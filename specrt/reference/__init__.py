@@ -90,6 +90,10 @@ class ReferenceOps:
         """A matrix [N, K] over a GGUF tensor; bias is [N] f32."""
         return ReferenceWeight(tensor, role, bias)
 
+    def table(self, tensor: Any) -> ReferenceWeight:
+        """A weight that ``embed`` reads."""
+        return self.weight(tensor)
+
     def vector(self, tensor: Any) -> Array:
         """A GGUF tensor of one axis as float32."""
         values = self.buffer(tensor.shape, np.float32)

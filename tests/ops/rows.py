@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -57,31 +58,13 @@ def host_acts(num_rows: int, width: int, weights) -> Acts:
 
 
 def plain_rows(acts: Acts) -> Acts:
-    """The host's prepared rows, row by row."""
-    return Acts(
-        acts.num_rows,
-        acts.width,
-        acts.x,
-        *(side and _plain_side(side, acts) for side in (acts.first, acts.second)),
-    )
-
-
-def _plain_side(side: HostInt8Rows, acts: Acts) -> Int8Rows:
-    def rows(array: np.ndarray, block: int) -> np.ndarray:
-        """Panels of eight rows, [blocks, rows, values of a block] each, as [T, blocks * values]."""
-        size = acts.width * len(array) // len(side.q)  # of a row
-        panels = [
-            array[start * size : min(start + 8, acts.num_rows) * size]
-            .reshape(size // block, -1, block)
-            .swapaxes(0, 1)
-            .reshape(-1, size)
-            for start in range(0, acts.num_rows, 8)
-        ]
-        return np.ascontiguousarray(np.concatenate(panels))
-
-    plain = Int8Rows(rows(side.q, 4), rows(side.d, 1), rows(side.sums, 1))
-    totals = plain.sums[:, ::2] + plain.sums[:, 1::2]
-    assert_same_bits(rows(side.s, 1), plain.d * totals.astype(np.float32))
+    """The host's prepared rows, row by row, once what they keep beside is checked."""
+    plain = acts.plain()
+    for host, side in ((acts.first, plain.first), (acts.second, plain.second)):
+        if side is not None:
+            totals = side.sums[:, ::2] + side.sums[:, 1::2]
+            copy = replace(host, d=host.s).plain(acts.num_rows)
+            assert_same_bits(copy.d, side.d * totals.astype(np.float32))
     return plain
 
 

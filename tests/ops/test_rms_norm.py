@@ -184,7 +184,9 @@ def taped(level, *args, **keywords):
 def test_rows_are_prepared_as_quantize_does(width, kind):
     check_prepared(rms_norm, rms_norm, kind, width, spare=0)
     for level in LEVELS.values():
-        check_prepared(partial(taped, level), partial(taped, level), kind, width, int8_rows=HostInt8Rows)
+        check_prepared(
+            partial(taped, level), partial(taped, level), kind, width, int8_rows=HostInt8Rows
+        )
 
 
 @needs_emulator

@@ -23,4 +23,4 @@ def record_accept(Tape tape, ids, step, out):
     args.row_offsets = <const int *>address(step.row_offsets)
     args.out = <int *>address(out)
     args.num_seqs = len(out)
-    tape.append(accept_kernel(tape.level), &args, sizeof(args), 1, 0, (ids, step, out))
+    tape.append("accept", accept_kernel(tape.level), &args, sizeof(args), 1, 0, (ids, step, out))

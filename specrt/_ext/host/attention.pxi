@@ -60,9 +60,9 @@ def record_attention(Tape tape, q, layer, step, float scale, int window, float s
     if args.num_groups > 1:
         partial_bytes = 4 * <size_t>(args.cache.row_dims + PARTIAL_TAIL) * args.max_chunks
         tape.team.reserve(0, partial_bytes * args.num_heads * args.num_rows)
-    tape.append(attention_kernel(tape.level), &args, sizeof(args), parts * args.num_groups,
+    tape.append("attention", attention_kernel(tape.level), &args, sizeof(args), parts * args.num_groups,
                 attention_scratch(&scratch, NULL, layer.head_dim, args.cache.row_dims,
                                   args.block_rows * per_head), (q, layer, step, out))
     if args.num_groups > 1:
-        tape.append(attention_merge_kernel(tape.level), &args, sizeof(args),
+        tape.append("attention_merge", attention_merge_kernel(tape.level), &args, sizeof(args),
                     args.num_rows * args.num_heads, 4 * (args.cache.row_dims + PARTIAL_TAIL), ())

@@ -21,4 +21,4 @@ def record_copy(Tape tape, x, out):
     args.x_stride = x.strides[0]
     args.out_stride = out.strides[0]
     args.row_bytes = x.shape[1] * x.itemsize
-    tape.append(copy_kernel(tape.level), &args, sizeof(args), len(x), 0, (x, out))
+    tape.append("copy", copy_kernel(tape.level), &args, sizeof(args), len(x), 0, (x, out))

@@ -28,7 +28,7 @@ def record_glu(Tape tape, gate, up, activation, out, acts):
     """Append one phase over blocks of rows of gate [T, F] f32."""
     cdef GluArgs args
     cdef int parts
-    if out is None and gates_last(tape, gate, up):
+    if out is None and gates_last(tape, gate, up, acts):
         record_gated_linear(tape, activation, acts)
         return
     args.gate = <const float *>address(gate)
@@ -38,18 +38,21 @@ def record_glu(Tape tape, gate, up, activation, out, acts):
     args.width = gate.shape[1]
     args.activation = ACTIVATIONS[activation]
     parts = len(gate) * ((args.width + GLU_BLOCK - 1) // GLU_BLOCK)
-    tape.append(glu_kernel(tape.level), &args, sizeof(args), parts,
+    tape.append("glu", glu_kernel(tape.level), &args, sizeof(args), parts,
                 4 * GLU_BLOCK if out is None else 0, (gate, up, out, acts))
 
 
-cdef bint gates_last(Tape tape, gate, up) except -1:
-    """Whether the last phase makes just gate and up, in whole blocks."""
+cdef bint gates_last(Tape tape, gate, up, acts) except -1:
+    """Whether the last phase makes just gate and up, in whole blocks, and reads other acts."""
     cdef const LinearArgs *args
+    cdef Acts out = acts_struct(acts, len(gate))
     if tape.last_kernel() != linear_kernel(tape.level):
         return False
     args = <const LinearArgs *>tape.last_args()
     return (args.num_pairs == 2 and args.pairs[0].out == <float *>address(gate)
             and args.pairs[1].out == <float *>address(up)
+            and (out.x != args.acts.x or out.x == NULL)
+            and (out.first.q != args.acts.first.q or out.first.q == NULL)
             and gate.shape[1] % (GATED_TILES * _TILE_ROWS) == 0)
 
 
@@ -64,5 +67,5 @@ cdef record_gated_linear(Tape tape, activation, acts):
     args.out = acts_struct(acts, linear.acts.num_rows)
     args.activation = ACTIVATIONS[activation]
     owned = tape.drop_last()
-    tape.append(gated_linear_kernel(tape.level), &args, sizeof(args),
+    tape.append("gated_linear", gated_linear_kernel(tape.level), &args, sizeof(args),
                 num_tiles(args.sides[0].num_rows) // GATED_TILES, 0, (owned, acts))

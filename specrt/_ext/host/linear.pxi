@@ -76,7 +76,7 @@ cdef extern from *:
     kernel_fn *head_reduce_kernel(int level)
     kernel_fn *embed_kernel(int level)
 
-MAX_PAIRS = _MAX_PAIRS
+MAX_PAIRS, PANEL = _MAX_PAIRS, _PANEL
 
 WEIGHT_TYPES = {
     "F32": TYPE_F32, "F16": TYPE_F16, "BF16": TYPE_BF16,
@@ -154,7 +154,7 @@ def record_pack(Tape tape, weight):
     args.source = matrix_struct(weight)
     args.to = weight_struct(weight)
     args.tiles = <unsigned char *>args.to.tiles
-    tape.append(pack_kernel(tape.level), &args, sizeof(args), num_tiles(args.to.num_rows), 0,
+    tape.append("pack", pack_kernel(tape.level), &args, sizeof(args), num_tiles(args.to.num_rows), 0,
                 (weight,))
 
 
@@ -163,7 +163,7 @@ def record_quantize(Tape tape, x, out):
     cdef QuantizeArgs args
     args.x = <const float *>address(x)
     args.out = acts_struct(out, len(x))
-    tape.append(quantize_kernel(tape.level), &args, sizeof(args), len(x), 0, (x, out))
+    tape.append("quantize", quantize_kernel(tape.level), &args, sizeof(args), len(x), 0, (x, out))
 
 
 # Weight bytes that one claim of a part reads, about: a claim costs 0.1 us, and less than one part of
@@ -191,7 +191,7 @@ def record_linear(Tape tape, list pairs, acts, add):
         pair.part_tiles = tiles_of_part(&pair.weight, num_rows)
         pair.num_parts = (num_tiles(pair.weight.num_rows) + pair.part_tiles - 1) // pair.part_tiles
         parts += pair.num_parts
-    tape.append(linear_kernel(tape.level), &args, sizeof(args), parts, 0, (pairs, acts, add))
+    tape.append("linear", linear_kernel(tape.level), &args, sizeof(args), parts, 0, (pairs, acts, add))
 
 
 def record_head(Tape tape, weight, acts, ids, logits, float softcap):
@@ -208,9 +208,9 @@ def record_head(Tape tape, weight, acts, ids, logits, float softcap):
     args.ids = <int *>address(ids)
     args.logits = <float *>address(logits)
     args.softcap = softcap
-    tape.append(head_kernel(tape.level), &args, sizeof(args), args.num_parts, 0,
+    tape.append("head", head_kernel(tape.level), &args, sizeof(args), args.num_parts, 0,
                 (weight, acts, ids, logits, best, best_ids))
-    tape.append(head_reduce_kernel(tape.level), &args, sizeof(args), num_rows, 0, ())
+    tape.append("head_reduce", head_reduce_kernel(tape.level), &args, sizeof(args), num_rows, 0, ())
 
 
 def record_embed(Tape tape, weight, tokens, float scale, out):
@@ -220,4 +220,4 @@ def record_embed(Tape tape, weight, tokens, float scale, out):
     args.tokens = <const int *>address(tokens)
     args.out = <float *>address(out)
     args.scale = scale
-    tape.append(embed_kernel(tape.level), &args, sizeof(args), len(out), 0, (weight, tokens, out))
+    tape.append("embed", embed_kernel(tape.level), &args, sizeof(args), len(out), 0, (weight, tokens, out))

@@ -25,5 +25,5 @@ def record_rms_norm(Tape tape, x, weight, float eps, out, add, acts):
     args.acts = acts_struct(acts, len(x))
     args.width = x.shape[1]
     args.eps = eps
-    tape.append(rms_norm_kernel(tape.level), &args, sizeof(args), len(x),
+    tape.append("rms_norm", rms_norm_kernel(tape.level), &args, sizeof(args), len(x),
                 4 * args.width if out is None else 0, (x, weight, out, add, acts))

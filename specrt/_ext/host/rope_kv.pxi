@@ -38,6 +38,6 @@ def record_rope_kv(Tape tape, q, k, v, layer, step, rope, q_norm, k_norm, float 
     args.num_pairs = rope.table.shape[1]
     args.pairing = PAIRINGS[rope.pairing]
     args.eps = eps
-    tape.append(rope_kv_kernel(tape.level), &args, sizeof(args),
+    tape.append("rope_kv", rope_kv_kernel(tape.level), &args, sizeof(args),
                 (args.num_rows + ROPE_ROWS - 1) // ROPE_ROWS, rope_kv_scratch(layer.head_dim),
                 (q, k, v, layer, step, rope, q_norm, k_norm))

@@ -25,4 +25,4 @@ def record_select(Tape tape, x, index, out):
     args.out_stride = out.strides[0]
     args.row_bytes = x.shape[1] * x.itemsize
     args.num_rows = len(x)
-    tape.append(select_kernel(tape.level), &args, sizeof(args), len(out), 0, (x, index, out))
+    tape.append("select", select_kernel(tape.level), &args, sizeof(args), len(out), 0, (x, index, out))

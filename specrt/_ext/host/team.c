@@ -26,6 +26,7 @@ struct team {
     /* Read by holders of a part and by the caller: a run cannot end while one is held. */
     _Alignas(64) const struct tape *tape;
     uint32_t first_phase, end_phase;
+    int64_t *ends, start_ns; /* NULL: nobody asks */
 
     _Atomic int num_threads;
     _Atomic bool stop;
@@ -44,6 +45,13 @@ struct team {
 static uint32_t phase_of(uint64_t word) { return (uint32_t)(word >> 32); }
 static uint32_t parts_left(uint64_t word) { return (uint32_t)word; }
 
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 static void wake(struct team *team, enum role role)
 {
     pthread_mutex_lock(&team->sleep_lock);
@@ -57,6 +65,8 @@ static void open_phase(struct team *team, int index)
 {
     const struct tape *tape = team->tape;
     int num_parts = index < tape->num_phases ? tape->phases[index].num_parts : 0;
+    if (team->ends && index > 0)
+        team->ends[index - 1] = now_ns() - team->start_ns;
     uint64_t number = team->first_phase + (uint32_t)index;
     atomic_store_explicit(&team->num_finished, 0, memory_order_relaxed);
     /* Sequentially consistent with the count of sleepers: either it is seen here, or the sleeper
@@ -102,13 +112,6 @@ static void pause_cpu(void)
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
 #endif
-}
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 /* Spin, then sleep, until this thread is ready. */
@@ -264,7 +267,7 @@ int team_reserve(struct team *team, size_t scratch_bytes, size_t shared_bytes)
     return failed;
 }
 
-void team_run(struct team *team, const struct tape *tape)
+void team_run(struct team *team, const struct tape *tape, int64_t *ends)
 {
     if (tape->num_phases == 0)
         return;
@@ -274,6 +277,8 @@ void team_run(struct team *team, const struct tape *tape)
     fegetenv(&before);
     fesetenv(FE_DFL_ENV);
     team->tape = tape;
+    team->ends = ends;
+    team->start_ns = ends ? now_ns() : 0;
     team->first_phase = phase_of(atomic_load(&team->claim)) + 1;
     team->end_phase = team->first_phase + (uint32_t)tape->num_phases;
     open_phase(team, 0);

@@ -24,7 +24,8 @@ void team_destroy(struct team *team);
  * no memory. Scratch is 64-byte aligned and never grown inside a run. */
 int team_set_threads(struct team *team, int num_threads);
 int team_reserve(struct team *team, size_t scratch_bytes, size_t shared_bytes);
-void team_run(struct team *team, const struct tape *tape);
+/* With ends, [phases] nanoseconds, also tells when each phase ended; the run begins at 0. */
+void team_run(struct team *team, const struct tape *tape, int64_t *ends);
 
 int team_threads(const struct team *team);
 /* Where the address of the memory stands that all threads share during a run; what a phase leaves
