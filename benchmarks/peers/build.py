@@ -132,7 +132,9 @@ def build(tools: Mapping[str, str], source: Path, folder: Path, jobs: int) -> Pa
     generator = (
         ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tools['ninja']}"] if "ninja" in tools else []
     )
-    options = [f"-D{option}" for option in OPTIONS]
+    # Else llama.cpp takes the commit of whatever repository its source happens to lie in.
+    version = ("LLAMA_BUILD_NUMBER=0", f"LLAMA_BUILD_COMMIT={PACKAGE}-{source.parents[1].name}")
+    options = [f"-D{option}" for option in (*OPTIONS, *version)]
     configure = [tools["cmake"], "-S", str(source), "-B", str(folder), *generator, *options]
     _run(configure, "CMake cannot configure it")
     compile_ = [tools["cmake"], "--build", str(folder), "--target", "llama-server"]
