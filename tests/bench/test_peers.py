@@ -16,7 +16,13 @@ from interrupts import popen
 from benchmarks.peers.__main__ import main
 from benchmarks.peers.cases import Cases
 from benchmarks.peers.engine import Answer, Job, PeerError
-from benchmarks.peers.engines.llama_cpp import LlamaCpp, fastest_flash, ngram_types, request
+from benchmarks.peers.engines.llama_cpp import (
+    LlamaCpp,
+    answer,
+    fastest_flash,
+    ngram_types,
+    request,
+)
 from benchmarks.peers.measure import Fresh, Plan, measure
 from specrt.bench.prompts import load_prompts
 from tests.tiny_model import write_tiny_model
@@ -81,20 +87,28 @@ def test_a_greedy_request_by_ids():
 def test_an_answer_of_each_mode(llama, log):
     plain, drafting = (llama.start(mode) for mode in ("plain", "ngram-mod"))
     try:
-        answer, drafted = plain.complete(JOB), drafting.complete(JOB)
+        alone, drafted = plain.complete(JOB), drafting.complete(JOB)
     finally:
         plain.stop()
         drafting.stop()
-    assert answer.token_ids == drafted.token_ids == [7, 8, 9, 10]
-    assert (answer.steps, answer.num_accepted, answer.num_drafted) == (3, 0, 0)
+    assert alone.token_ids == drafted.token_ids == [7, 8, 9, 10]
+    assert (alone.steps, answer.num_accepted, answer.num_drafted) == (3, 0, 0)
     assert (drafted.steps, drafted.num_accepted, drafted.num_drafted) == (1, 2, 4)
-    assert answer.tokens_per_second == pytest.approx(250) and answer.ms_per_step == 4
+    assert alone.tokens_per_second == pytest.approx(250) and alone.ms_per_step == 4
     assert drafted.tokens_per_second == pytest.approx(750) and drafted.ms_per_step == 4
-    assert answer.prompt_tokens == 3 and answer.prefill_tokens_per_second == pytest.approx(500)
+    assert alone.prompt_tokens == 3 and alone.prefill_tokens_per_second == pytest.approx(500)
     flags = log()[0]["flags"]
     assert flags[flags.index("--threads-batch") + 1] == "1"
     assert flags[flags.index("--parallel") + 1] == "1" and "--no-cache-prompt" in flags
     assert {line["kind"] for line in log()} == {"start", "prompt", "end"} and all_gone(log())
+
+
+@pytest.mark.parametrize(("tokens", "accepted", "steps"), [(1, 0, 0), (4, 2, 1), (4, 5, 1)])
+def test_tokens_accepted_behind_an_end_are_no_steps(tokens, accepted, steps):
+    timings = {"cache_n": 0, "prompt_n": 3, "prompt_ms": 1.0, "predicted_ms": 1.0}
+    timings |= {"predicted_n": tokens, "draft_n": 9, "draft_n_accepted": accepted}
+    found = answer(JOB, {"tokens": [1] * tokens, "timings": timings})
+    assert found.steps == steps
 
 
 def test_a_variant_brings_its_own_flags(llama):

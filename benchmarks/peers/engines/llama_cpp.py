@@ -156,7 +156,8 @@ def answer(job: Job, content: dict[str, Any]) -> Answer:
         prompt_tokens=timings["prompt_n"],
         prefill_ms=timings["prompt_ms"],
         decode_ms=timings["predicted_ms"],
-        steps=num_tokens - 1 - accepted,
+        # What it accepted behind an end token counts as accepted there, and was never emitted.
+        steps=max(num_tokens - 1 - accepted, min(1, num_tokens - 1)),
         num_accepted=accepted,
         num_drafted=timings.get("draft_n", 0),
     )
