@@ -92,7 +92,7 @@ def test_an_answer_of_each_mode(llama, log):
         plain.stop()
         drafting.stop()
     assert alone.token_ids == drafted.token_ids == [7, 8, 9, 10]
-    assert (alone.steps, answer.num_accepted, answer.num_drafted) == (3, 0, 0)
+    assert (alone.steps, alone.num_accepted, alone.num_drafted) == (3, 0, 0)
     assert (drafted.steps, drafted.num_accepted, drafted.num_drafted) == (1, 2, 4)
     assert alone.tokens_per_second == pytest.approx(250) and alone.ms_per_step == 4
     assert drafted.tokens_per_second == pytest.approx(750) and drafted.ms_per_step == 4
