@@ -1,0 +1,1 @@
+"""One file per engine: ``llama_cpp`` speaks HTTP with a server, the others run in ``worker``."""
