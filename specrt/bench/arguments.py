@@ -40,6 +40,14 @@ def positive_number(text: str) -> float:
     return value
 
 
+def share(text: str) -> float:
+    """A number from 0 to 1."""
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number from 0 to 1")
+    return value
+
+
 def names(text: str) -> list[str]:
     """What stands between commas."""
     return [name.strip() for name in text.split(",") if name.strip()]

@@ -12,6 +12,7 @@ from specrt.llm import LLM
 from specrt.options import MAX_DRAFT, SamplingParams
 from specrt.speculative.simulator import Costs
 from specrt.state.messages import Window
+from specrt.stats import Stats
 
 WARM_STEPS = 2
 """Kernels run in the first, and there is a graph from the second on."""
@@ -73,6 +74,15 @@ def launches_per_step(llm: LLM, steps: int = 4) -> float | None:
     finally:
         llm.target.close_sequence(sequence)
     return (ops.num_launches - before) / steps
+
+
+def steps_seconds(stats: Stats, costs: np.ndarray) -> float:
+    """What the steps of a completion should take together.
+
+    Args:
+        costs: [65] float64, of a step by its K.
+    """
+    return sum(count * float(costs[k]) for k, count in stats.num_draft_counts.items())
 
 
 def replay_costs(rows: np.ndarray) -> Costs:
