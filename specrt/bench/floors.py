@@ -58,6 +58,7 @@ class Step:
         byte_floor_ms: reading what it touches, at the median.
         roofline_ms: of each part the longer of reading and computing, in sum; at the median.
         factor: its time over the floor that it is held to, round by round.
+        least_factor: its least time over its least floor, which a busy machine disturbs less.
         floor: which one that is.
         bar: the most that the factor may be, None where nothing says.
     """
@@ -69,6 +70,7 @@ class Step:
     byte_floor_ms: float
     roofline_ms: float
     factor: Spread
+    least_factor: float
     floor: Floor
     bar: float | None
 
@@ -222,7 +224,7 @@ def _step(
     byte_floor = sum(part.num_bytes for part in touched.values()) / rates.num_bytes
     roofline = np.sum([part.seconds(rates) for part in touched.values()], axis=0)
     floor: Floor = "bytes" if key.cached <= SHORT else "roofline"
-    factors = seconds / (byte_floor if floor == "bytes" else roofline)
+    held_to = byte_floor if floor == "bytes" else roofline
     return Step(
         rows=key.rows,
         cached=key.cached,
@@ -230,7 +232,8 @@ def _step(
         ms=Spread.of((seconds * 1e3).tolist()),
         byte_floor_ms=float(np.median(byte_floor)) * 1e3,
         roofline_ms=float(np.median(roofline)) * 1e3,
-        factor=Spread.of(factors.tolist()),
+        factor=Spread.of((seconds / held_to).tolist()),
+        least_factor=float(seconds.min() / held_to.min()),
         floor=floor,
         bar=bar,
     )
@@ -282,7 +285,7 @@ def show_steps(steps: Sequence[Step]) -> None:
     show(
         "A verify of T rows; its factor is over the floor that is named",
         ("mode", "T", "context", "ms (least..most)", "bytes ms", "roofline ms", "floor",
-         "factor (least..most)", "bar", "holds"),
+         "factor (least..most)", "of least", "bar", "holds"),
         [
             (
                 step.mode,
@@ -293,6 +296,7 @@ def show_steps(steps: Sequence[Step]) -> None:
                 number(step.roofline_ms),
                 step.floor,
                 spread(step.factor),
+                number(step.least_factor),
                 number(step.bar),
                 "" if step.bar is None else "yes" if step.factor.median <= step.bar else "no",
             )

@@ -113,6 +113,7 @@ def test_a_round_is_held_to_the_speed_of_its_own(path):
     assert [(step.mode, step.bar) for step in steps] == [("greedy", 2.5), ("logits", None)]
     factor = steps[0].factor
     assert (factor.median, factor.low, factor.high) == pytest.approx((2.5, 2.0, 3.0))
+    assert steps[0].least_factor == pytest.approx(2.0)
     assert {part.part: part.ms for part in parts}["head"] == 0
     (bound,) = bounds_of(steps)
     assert bound.holds and bound.at_most and "bytes floors" in bound.name
