@@ -188,7 +188,8 @@ def busy_process(wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    process = subprocess.Popen([sys.executable, "-c", SPIN, str(os.getpid())])
+    command = [sys.executable, "-c", SPIN, str(os.getpid())]
+    process = subprocess.Popen(command, start_new_session=True)  # a Ctrl-C is not meant for it
     try:
         yield
         if process.poll() is not None:

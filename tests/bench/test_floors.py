@@ -7,8 +7,8 @@ import pytest
 
 from specrt.bench import floor_steps, floors
 from specrt.bench.__main__ import main
+from specrt.bench.floor_results import bounds_of, judged, rates_of
 from specrt.bench.floor_steps import FloorSteps, SpeedKey, StepKey, Without
-from specrt.bench.floors import bounds_of, judged, rates_of
 from specrt.bench.touched import Rates, Touched, touched_by
 from specrt.gguf.reader import open_gguf
 from specrt.host import HostOps

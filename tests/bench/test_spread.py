@@ -58,8 +58,8 @@ def started(monkeypatch):
     """The processes that are started meanwhile."""
     processes, popen = [], subprocess.Popen
 
-    def noted(command):
-        processes.append(popen(command))
+    def noted(command, **keywords):
+        processes.append(popen(command, **keywords))
         return processes[-1]
 
     monkeypatch.setattr(subprocess, "Popen", noted)
@@ -69,6 +69,7 @@ def started(monkeypatch):
 def test_the_busy_process_runs_in_the_block_and_not_after_it(started):
     with pytest.raises(KeyboardInterrupt), busy_process(True):
         assert started[0].poll() is None
+        assert os.getsid(started[0].pid) != os.getsid(0)  # which a terminal's Ctrl-C does not reach
         raise KeyboardInterrupt
     assert started[0].returncode is not None
     with busy_process(False):
