@@ -56,8 +56,8 @@ class Acts:
     num_rows: int
     width: int
     x: Array | None  # [T, K] f32, the rows themselves
-    first: Int8Rows | None
-    second: Int8Rows | None  # what the first leaves over, for int8x2
+    first: Any | None  # Int8Rows, or what the op set lays them as
+    second: Any | None  # what the first leaves over, for int8x2
 
     @classmethod
     def empty(
@@ -66,8 +66,13 @@ class Acts:
         width: int,
         weights: Sequence[Reader],
         buffer: Callable[..., Array] = np.zeros,
+        int8_rows: type[Any] = Int8Rows,
     ) -> Acts:
-        """Room for the forms that the weights read, made by ``buffer(shape, dtype)``."""
+        """Room for the forms that the weights read, made by ``buffer(shape, dtype)``.
+
+        Args:
+            int8_rows: how the op set lays int8 rows.
+        """
         forms = {weight.form for weight in weights}
         int8 = bool(forms & {"int8", "int8x2"})
         if int8 and width % 32:
@@ -76,8 +81,8 @@ class Acts:
             num_rows,
             width,
             x=buffer((num_rows, width), np.float32) if "f32" in forms else None,
-            first=Int8Rows.empty(num_rows, width, buffer) if int8 else None,
-            second=Int8Rows.empty(num_rows, width, buffer) if "int8x2" in forms else None,
+            first=int8_rows.empty(num_rows, width, buffer) if int8 else None,
+            second=int8_rows.empty(num_rows, width, buffer) if "int8x2" in forms else None,
         )
 
     def rows(self, num_rows: int) -> Acts:

@@ -20,11 +20,25 @@ def array(dtype: str, name: str, values: list[int]) -> str:
     return f"static const {dtype} {name}[{len(values)}] = {{\n" + ",\n".join(lines) + "\n};\n"
 
 
+def levels(*names: str) -> np.ndarray:
+    """What the entries of these codebooks are made of, with either sign; 0 up to sixteen."""
+    values = np.unique(np.concatenate([codebook(name).ravel() for name in names]).astype(int))
+    both = np.concatenate([values, -values])
+    return np.pad(both, (0, 16 - len(both)))
+
+
 def host_text() -> str:
-    """The codebooks as bytes, and the two tables of sixteen."""
+    """The codebooks as bytes, and tables of the values that a code may stand for."""
     text = "/* Codebooks of the IQ types; written by tools/make_quant_tables.py. */\n"
-    text += "#include <stdint.h>\n\n/* These two made unsigned by + 128. */\n"
-    for name, values in {"iq4_values": IQ4_VALUES, "mxfp4_values": MXFP4_VALUES}.items():
+    text += "#include <stdint.h>\n\n/* These made unsigned by + 128. */\n"
+    tables = {
+        "iq4_values": IQ4_VALUES,
+        "mxfp4_values": MXFP4_VALUES,
+        "iq2_values": levels("IQ2_XXS", "IQ2_XS", "IQ2_S"),
+        "iq3_xxs_values": levels("IQ3_XXS"),
+        "iq3_s_values": levels("IQ3_S"),
+    }
+    for name, values in tables.items():
         text += array("uint8_t", name, (values.astype(int) + 128).tolist())
     for name in GRIDS:
         text += array("int8_t", f"{name.lower()}_grid", codebook(name).ravel().tolist())

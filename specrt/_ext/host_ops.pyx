@@ -11,9 +11,14 @@ cdef extern from "kernel.h":
     int isa_detect()
 
 cdef extern from "tape.h":
+    struct phase:
+        kernel_fn *run
+        void *args
     struct tape:
+        phase *phases
         int num_phases
     int tape_append(tape *t, kernel_fn *run, const void *args, size_t size, int num_parts)
+    void tape_drop_last(tape *t)
     void tape_clear(tape *t)
 
 cdef extern from "team.h":
@@ -114,6 +119,18 @@ cdef class Tape:
         if tape_append(&self.tape, run, args, size, num_parts):
             raise MemoryError
         self.owned.append(owned)
+
+    cdef kernel_fn *last_kernel(self):
+        """What the last phase runs; NULL without one."""
+        return self.tape.phases[self.tape.num_phases - 1].run if self.tape.num_phases else NULL
+
+    cdef const void *last_args(self):
+        return self.tape.phases[self.tape.num_phases - 1].args
+
+    cdef tuple drop_last(self):
+        """Take the last phase back; returns what it kept alive."""
+        tape_drop_last(&self.tape)
+        return self.owned.pop()
 
     def prepare(self):
         """Nothing: a tape is ready."""

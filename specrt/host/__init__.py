@@ -15,11 +15,13 @@ from ..ops import Activation, KVType, Role, Rope
 from ..reference.quant_blocks import dequantize
 from ..state.step import StepInputs
 from .accept import accept
+from .acts import HostInt8Rows
 from .attention import attention
 from .copy import copy
 from .embed import embed
 from .glu import glu
 from .head import head
+from .huge_pages import Arena, aligned_bytes
 from .kv import HostKVLayer, kv_read, kv_write
 from .linear import linear
 from .machine import LEVELS, available_levels, choose_level, choose_threads
@@ -27,14 +29,11 @@ from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
 from .select import select
-from .weights import HostWeight
+from .weights import HostTable, HostWeight
 
 __all__ = ["HostOps", "available_levels"]
 
 Array = Any
-
-ALIGNMENT = 64
-
 
 class HostOps:
     """The op set of ``specrt.ops.Ops`` for CPUs.
@@ -51,6 +50,7 @@ class HostOps:
         self._level = choose_level(level)
         self._team = Team(choose_threads(threads))
         self._tape: Tape | None = None
+        self._arena = Arena()
 
     @property
     def level(self) -> str:
@@ -87,10 +87,8 @@ class HostOps:
 
     def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """A zeroed, 64-byte aligned array: what ops read and write is made here only."""
-        num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
-        memory = np.zeros(num_bytes + ALIGNMENT, np.uint8)
-        start = -memory.ctypes.data % ALIGNMENT
-        return memory[start : start + num_bytes].view(dtype).reshape(shape)
+        memory = aligned_bytes(math.prod(shape) * np.dtype(dtype).itemsize)
+        return memory.view(dtype).reshape(shape)
 
     def assign(self, array: Array, values: np.ndarray) -> None:
         """Write values into a buffer, or a part of one."""
@@ -101,8 +99,14 @@ class HostOps:
         return array
 
     def weight(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> HostWeight:
-        """A matrix [N, K] over a GGUF tensor; bias is [N] f32."""
-        return HostWeight(tensor, role, bias)
+        """A matrix [N, K] of a GGUF tensor, packed; bias is [N] f32."""
+        weight = HostWeight(tensor, role, bias, self._arena.take)
+        weight.pack(Tape(self._level, self._team))
+        return weight
+
+    def table(self, tensor: Any) -> HostTable:
+        """A matrix [N, K] over a GGUF tensor, of which ``embed`` reads rows."""
+        return HostTable(tensor)
 
     def vector(self, tensor: Any) -> Array:
         """A GGUF tensor of one axis as float32."""
@@ -112,7 +116,7 @@ class HostOps:
 
     def acts(self, num_rows: int, width: int, weights: Sequence[HostWeight]) -> Acts:
         """Room for prepared rows in the forms that the weights read."""
-        return Acts.empty(num_rows, width, weights, self.buffer)
+        return Acts.empty(num_rows, width, weights, self.buffer, HostInt8Rows)
 
     def step_inputs(
         self, num_rows: int, num_seqs: int, num_pages: int, ring_pages: int
@@ -139,7 +143,7 @@ class HostOps:
         """Store what ``kv_read`` gave."""
         kv_write(cache, pages, positions, k, v)
 
-    def embed(self, weight: HostWeight, step: StepInputs, *, scale: float, out: Array) -> None:
+    def embed(self, weight: HostTable, step: StepInputs, *, scale: float, out: Array) -> None:
         """Rows of the tokens."""
         self._do(embed, weight, step.tokens, scale=scale, out=out)
 

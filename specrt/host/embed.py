@@ -8,10 +8,10 @@ import numpy as np
 
 from .._ext.host_ops import Tape, record_embed
 from ..array_checks import check
-from .weights import HostWeight
+from .weights import HostTable
 
 
-def embed(tape: Tape, weight: HostWeight, tokens: Any, *, scale: float, out: Any) -> None:
+def embed(tape: Tape, weight: HostTable, tokens: Any, *, scale: float, out: Any) -> None:
     """Record ``embed``: the first T of tokens int32, out [T, D] f32."""
     check("embed: out", out, np.float32, (len(out), weight.shape[1]))
     check("embed: tokens", tokens[: len(out)], np.int32, (len(out),))

@@ -8,6 +8,7 @@ from typing import Any
 from .._ext.host_ops import MAX_PAIRS, Tape, record_linear
 from ..acts import Acts
 from ..array_checks import check_linear
+from .acts import check_exact
 from .weights import HostWeight
 
 
@@ -19,5 +20,5 @@ def linear(
     add: Any | None = None,
 ) -> None:
     """Record ``linear`` for up to eight pairs of a weight [N, K] and its out [T, N] f32."""
-    check_linear(pairs, acts, add, MAX_PAIRS)
+    check_exact(acts, check_linear(pairs, acts, add, MAX_PAIRS))
     record_linear(tape, list(pairs), acts, add)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .._ext.host_ops import WEIGHT_TYPES
+from .._ext.host_ops import WEIGHT_TYPES, Tape, packed_bytes, record_pack
 from ..acts import input_form
 from ..array_checks import check_matrix
 from ..errors import UnsupportedError
@@ -15,18 +16,41 @@ from ..ops import Role
 Array = Any
 
 
-class HostWeight:
-    """A matrix [N, K] over its raw GGUF rows, which stay where they are."""
+class HostTable:
+    """A matrix [N, K] over its raw GGUF rows, which stay where they are; ``embed`` reads it."""
 
-    def __init__(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> None:
+    def __init__(self, tensor: Any) -> None:
         self.shape: tuple[int, int] = tensor.shape
-        self.role = role
         self.type_name: str = tensor.type.name
         if self.type_name not in WEIGHT_TYPES:
             raise UnsupportedError(
                 f"{tensor.name} has type {self.type_name}; the host runs {', '.join(WEIGHT_TYPES)}"
             )
-        self.form = input_form(self.type_name, role)
-        check_matrix(tensor, bias)
+        check_matrix(tensor, None)
         self.raw = np.ascontiguousarray(tensor.raw)
+
+
+class HostWeight(HostTable):
+    """A matrix [N, K] in tiles as ``_ext/host/quant_types.h`` says, once ``pack`` has run.
+
+    Args:
+        tensor: of the file.
+        role: how its input is prepared.
+        bias: [N] f32.
+        memory: makes room for so many bytes, aligned to 64.
+    """
+
+    def __init__(
+        self, tensor: Any, role: Role, bias: Array | None, memory: Callable[[int], Array]
+    ) -> None:
+        super().__init__(tensor)
+        check_matrix(tensor, bias)
+        self.role = role
+        self.form = input_form(self.type_name, role)
         self.bias = bias
+        self.tiles = memory(packed_bytes(self.type_name, self.form, self.shape))
+
+    def pack(self, tape: Tape) -> None:
+        """Fill the tiles, with all threads of the tape's team."""
+        record_pack(tape, self)
+        tape.run()

@@ -10,7 +10,9 @@ from emulated import placed
 from quant_data import Tensor
 
 from specrt._ext.host_ops import Tape
-from specrt.acts import Acts
+from specrt.acts import Acts, Int8Rows
+from specrt.host import HostOps
+from specrt.host.acts import HostInt8Rows
 from specrt.host.quantize import quantize as host_quantize
 from specrt.host.weights import HostWeight
 from specrt.kernels.weights import KernelWeight
@@ -37,17 +39,56 @@ def hostile_rows(num_rows: int, width: int, seed: int = 0) -> np.ndarray:
     return x
 
 
+def host_weight(tensor: Tensor, role="int8", bias=None) -> HostWeight:
+    """A packed weight."""
+    return HostOps(threads=1).weight(tensor, role, bias)
+
+
 def both_weights(tensor: Tensor, role="int8", bias=None):
     """The same weight for the reference and for the host."""
     return SimpleNamespace(
-        reference=ReferenceWeight(tensor, role, bias), host=HostWeight(tensor, role, bias)
+        reference=ReferenceWeight(tensor, role, bias), host=host_weight(tensor, role, bias)
     )
+
+
+def host_acts(num_rows: int, width: int, weights) -> Acts:
+    """Room for rows as the host lays them."""
+    return Acts.empty(num_rows, width, weights, int8_rows=HostInt8Rows)
+
+
+def plain_rows(acts: Acts) -> Acts:
+    """The host's prepared rows, row by row."""
+    return Acts(
+        acts.num_rows,
+        acts.width,
+        acts.x,
+        *(side and _plain_side(side, acts) for side in (acts.first, acts.second)),
+    )
+
+
+def _plain_side(side: HostInt8Rows, acts: Acts) -> Int8Rows:
+    def rows(array: np.ndarray, block: int) -> np.ndarray:
+        """Panels of eight rows, [blocks, rows, values of a block] each, as [T, blocks * values]."""
+        size = acts.width * len(array) // len(side.q)  # of a row
+        panels = [
+            array[start * size : min(start + 8, acts.num_rows) * size]
+            .reshape(size // block, -1, block)
+            .swapaxes(0, 1)
+            .reshape(-1, size)
+            for start in range(0, acts.num_rows, 8)
+        ]
+        return np.ascontiguousarray(np.concatenate(panels))
+
+    plain = Int8Rows(rows(side.q, 4), rows(side.d, 1), rows(side.sums, 1))
+    totals = plain.sums[:, ::2] + plain.sums[:, 1::2]
+    assert_same_bits(rows(side.s, 1), plain.d * totals.astype(np.float32))
+    return plain
 
 
 def both_acts(level: int, x: np.ndarray, weights):
     """x prepared by the reference and by the host."""
     reference = Acts.empty(*x.shape, [w.reference for w in weights])
-    host = Acts.empty(*x.shape, [w.host for w in weights])
+    host = host_acts(*x.shape, [w.host for w in weights])
     quantize(x, out=reference)
     tape = Tape(level)
     host_quantize(tape, x, out=host)
@@ -91,10 +132,10 @@ PREPARED = {
 """Which roles read the acts of a norm or of a gate."""
 
 
-def empty_acts(kind: str, num_rows: int, width: int) -> Acts:
-    """Acts full of garbage for those roles, for any op set."""
+def empty_acts(kind: str, num_rows: int, width: int, int8_rows=Int8Rows) -> Acts:
+    """Acts full of garbage for those roles, laid as the op set does."""
     weights = [SimpleNamespace(form=role) for role in PREPARED[kind]]
-    acts = Acts.empty(num_rows, width, weights)
+    acts = Acts.empty(num_rows, width, weights, int8_rows=int8_rows)
     for array in forms_of(acts):
         array.view(np.uint8)[:] = 0x77
     return acts
@@ -111,6 +152,11 @@ def assert_prepared(acts, rows: np.ndarray, kind: str) -> None:
     """What the reference makes of the rows, and nothing behind them."""
     expected = empty_acts(kind, *rows.shape)
     quantize(rows, out=expected)
+    if isinstance(acts.first, HostInt8Rows):
+        for array in forms_of(acts):
+            used = array.size // acts.num_rows * len(rows)
+            assert (array.reshape(-1)[used:].view(np.uint8) == 0x77).all()
+        acts = plain_rows(acts.rows(len(rows)))
     for got, right in zip(forms_of(acts), forms_of(expected), strict=True):
         assert_same_bits(got[: len(rows)], right)
         assert (got[len(rows) :].view(np.uint8) == 0x77).all()

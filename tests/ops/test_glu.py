@@ -11,7 +11,9 @@ from levels import LEVELS
 from rows import PREPARED, assert_prepared, assert_same_bits, empty_acts, nans
 
 from specrt._ext.host_ops import Tape
+from specrt.acts import Int8Rows
 from specrt.errors import MismatchError, UnsupportedError
+from specrt.host.acts import HostInt8Rows
 from specrt.host.glu import glu as host_glu
 from specrt.kernels.glu import glu as kernel_glu
 from specrt.reference.glu import glu
@@ -133,7 +135,7 @@ def test_the_kernel_refuses_wrong_arguments():
             kernel_glu(Recorder(), gate, up, activation=activation, out=nans(*gate.shape))
 
 
-def check_prepared(run, kind, width, offset=0, spare=2):
+def check_prepared(run, kind, width, offset=0, int8_rows=Int8Rows, spare=2):
     """Acts are what quantize makes of out, and out is what it is without acts, or not asked for."""
     gate, up = np.random.default_rng(8).standard_normal((2, 9, width), dtype=np.float32)
     gate[2, 5], gate[4] = np.nan, 0
@@ -142,7 +144,7 @@ def check_prepared(run, kind, width, offset=0, spare=2):
         alone, copy = placed(nans(9, width), offset), placed(gate, offset)
         run(gate, up, activation=activation, out=alone)
         for one, written in ((gate, None), (copy, copy)):
-            acts = empty_acts(kind, 9 + spare, width)
+            acts = empty_acts(kind, 9 + spare, width, int8_rows)
             run(one, up, activation=activation, out=written, acts=acts)
             assert_prepared(acts, alone, kind)
         assert_same_bits(copy, alone)
@@ -158,7 +160,7 @@ def taped(level, *args, **keywords):
 def test_rows_are_prepared_as_quantize_does(width, kind):
     check_prepared(glu, kind, width, spare=0)
     for level in LEVELS.values():
-        check_prepared(partial(taped, level), kind, width)
+        check_prepared(partial(taped, level), kind, width, int8_rows=HostInt8Rows)
 
 
 @needs_emulator

@@ -9,6 +9,7 @@ from rows import (
     assert_same_bits,
     both_acts,
     both_weights,
+    host_weight,
     hostile_rows,
     kernel_acts,
     kernel_weight,
@@ -19,7 +20,6 @@ from specrt._ext.host_ops import Tape
 from specrt.acts import Acts
 from specrt.errors import MismatchError
 from specrt.host.head import head as host_head
-from specrt.host.weights import HostWeight
 from specrt.kernels.emulator import Emulator
 from specrt.kernels.head import head as kernel_head
 from specrt.kernels.head import top_k as kernel_top_k
@@ -200,7 +200,7 @@ def test_top_k_refuses_wrong_arguments():
 
 
 def test_wrong_arguments_are_refused():
-    weight = HostWeight(random_tensor("Q8_0", 20, 64))
+    weight = host_weight(random_tensor("Q8_0", 20, 64))
     acts = Acts.empty(2, 64, [weight])
     with pytest.raises(MismatchError, match="ids"):
         host_head(Tape(0), weight, acts, ids=np.zeros(2), logits=None, softcap=0.0)

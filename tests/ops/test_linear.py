@@ -9,6 +9,8 @@ from rows import (
     assert_same_bits,
     both_acts,
     both_weights,
+    host_acts,
+    host_weight,
     hostile_rows,
     kernel_acts,
     kernel_weight,
@@ -19,7 +21,7 @@ from specrt._ext.host_ops import Tape
 from specrt.acts import Acts
 from specrt.errors import MismatchError
 from specrt.host.linear import linear as host_linear
-from specrt.host.weights import HostWeight
+from specrt.host.quantize import quantize as host_quantize
 from specrt.kernels.linear import linear as kernel_linear
 from specrt.reference.fma import fma32
 from specrt.reference.linear import linear
@@ -83,31 +85,23 @@ def test_float_types(level, type_name):
 @each_level
 @pytest.mark.parametrize("type_name", [*QUANT_TYPES, *FLOAT_BYTES])
 def test_a_row_alone_equals_itself_among_others(level, type_name):
-    weight = HostWeight(random_tensor(type_name, 37, columns(type_name)), "int8")
+    weight = host_weight(random_tensor(type_name, 37, columns(type_name)), "int8")
     x = hostile_rows(65, weight.shape[1])
-    acts = Acts.empty(65, weight.shape[1], [weight])
-    reference = Acts.empty(65, weight.shape[1], [weight])
-    quantize(x, out=reference)
-    for name in ("q", "d", "sums"):
-        if acts.first is not None:
-            getattr(acts.first, name)[:] = getattr(reference.first, name)
-    if acts.x is not None:
-        acts.x[:] = x
+    x[[3, 5, 6, 7]] = x[0]  # whatever panel and place a row has
     together, alone = nans(65, 37), nans(1, 37)
-    run_host(level, [(weight, together)], acts)
-    for row in (0, 1, 2, 16, 64):
-        single = Acts(
-            1,
-            acts.width,
-            None if acts.x is None else acts.x[row : row + 1],
-            acts.first
-            and type(acts.first)(
-                *(getattr(acts.first, n)[row : row + 1] for n in ("q", "d", "sums"))
-            ),
-            None,
-        )
-        run_host(level, [(weight, alone)], single)
+    run_host(level, [(weight, together)], host_rows(level, x, weight))
+    for row in (0, 1, 2, 3, 7, 16, 64):
+        run_host(level, [(weight, alone)], host_rows(level, x[row : row + 1], weight))
         assert_same_bits(alone[0], together[row])
+
+
+def host_rows(level, x, weight):
+    """x as the host prepares it."""
+    acts = host_acts(*x.shape, [weight])
+    tape = Tape(level)
+    host_quantize(tape, x, out=acts)
+    tape.run()
+    return acts
 
 
 @each_level
@@ -204,12 +198,19 @@ def test_the_kernels_pairs_bias_and_add():
 
 def test_fewer_rows_than_the_acts_hold():
     weight = both_weights(random_tensor("Q4_1", 20, 352))
-    acts = both_acts(0, hostile_rows(9, 352), [weight])
+    x = hostile_rows(9, 352)
+    acts = both_acts(0, x[:2], [weight])
+    longer = host_acts(9, 352, [weight.host])
     expected, got = nans(2, 20), nans(9, 20)
-    linear([(weight.reference, expected)], acts.reference.rows(2))
-    run_host(0, [(weight.host, got[:2])], acts.host.rows(2))
+    linear([(weight.reference, expected)], acts.reference)
+    tape = Tape(0)
+    host_quantize(tape, x[:2], out=longer)
+    host_linear(tape, [(weight.host, got[:2])], longer.rows(2))
+    tape.run()
     assert_same_bits(got[:2], expected)
     assert np.isnan(got[2:]).all()
+    with pytest.raises(MismatchError, match="9 rows"):
+        host_linear(Tape(0), [(weight.host, got[:2])], longer)
 
 
 @pytest.mark.parametrize(("type_name", "block"), [("Q4_K", 256), ("Q8_0", 32), ("BF16", 32)])
@@ -257,7 +258,7 @@ def test_tiny_mxfp4_scales_count_as_zero():
 
 
 def test_wrong_arguments_are_refused():
-    weight = HostWeight(random_tensor("Q8_0", 20, 352))
+    weight = host_weight(random_tensor("Q8_0", 20, 352))
     acts = Acts.empty(2, 352, [weight])
     with pytest.raises(MismatchError, match="expected contiguous"):
         host_linear(Tape(0), [(weight, nans(2, 21))], acts)
@@ -269,13 +270,13 @@ def test_wrong_arguments_are_refused():
         with pytest.raises(MismatchError, match=f"{wrong} rows of acts that hold 2"):
             acts.rows(wrong)
     with pytest.raises(MismatchError, match="f32"):
-        host_linear(Tape(0), [(HostWeight(random_tensor("F32", 20, 352)), nans(2, 20))], acts)
+        host_linear(Tape(0), [(host_weight(random_tensor("F32", 20, 352)), nans(2, 20))], acts)
     with pytest.raises(MismatchError, match="one out"):
         host_linear(Tape(0), [(weight, nans(2, 20))] * 2, acts, add=nans(2, 20))
     with pytest.raises(MismatchError, match="pairs"):
         host_linear(Tape(0), [(weight, nans(2, 20))] * 9, acts)
     tensor = random_tensor("Q8_0", 20, 352)
     with pytest.raises(MismatchError, match="expected contiguous"):
-        HostWeight(type(tensor)("w", (20, 384), tensor.type, tensor.raw))
+        host_weight(type(tensor)("w", (20, 384), tensor.type, tensor.raw))
     with pytest.raises(MismatchError, match="multiple of 32"):
-        HostWeight(type(tensor)("w", (20, 350), tensor.type, tensor.raw))
+        host_weight(type(tensor)("w", (20, 350), tensor.type, tensor.raw))

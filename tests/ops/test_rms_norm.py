@@ -11,7 +11,9 @@ from levels import LEVELS
 from rows import PREPARED, assert_prepared, assert_same_bits, empty_acts, nans
 
 from specrt._ext.host_ops import Tape
+from specrt.acts import Int8Rows
 from specrt.errors import MismatchError
+from specrt.host.acts import HostInt8Rows
 from specrt.host.rms_norm import rms_norm as host_rms_norm
 from specrt.kernels.rms_norm import rms_norm as kernel_rms_norm
 from specrt.reference.rms_norm import rms_norm
@@ -157,7 +159,7 @@ def test_the_kernel_refuses_wrong_arguments():
             )
 
 
-def check_prepared(run, plain, kind, width, offset=0, spare=2):
+def check_prepared(run, plain, kind, width, offset=0, int8_rows=Int8Rows, spare=2):
     """Acts are what quantize makes of out, and out is what it is without acts, or not asked for."""
     x, weight, add = inputs(9, width)
     x[2, 5], x[4] = np.nan, 0
@@ -166,7 +168,7 @@ def check_prepared(run, plain, kind, width, offset=0, spare=2):
         alone, out = placed(nans(9, width), offset), placed(nans(9, width), offset)
         plain(x, weight, 1e-5, out=alone, **more)
         for written in (out, None):
-            acts = empty_acts(kind, 9 + spare, width)
+            acts = empty_acts(kind, 9 + spare, width, int8_rows)
             run(x, weight, 1e-5, out=written, acts=acts, **more)
             assert_prepared(acts, alone, kind)
         assert_same_bits(out, alone)
@@ -182,7 +184,7 @@ def taped(level, *args, **keywords):
 def test_rows_are_prepared_as_quantize_does(width, kind):
     check_prepared(rms_norm, rms_norm, kind, width, spare=0)
     for level in LEVELS.values():
-        check_prepared(partial(taped, level), partial(taped, level), kind, width)
+        check_prepared(partial(taped, level), partial(taped, level), kind, width, int8_rows=HostInt8Rows)
 
 
 @needs_emulator

@@ -1,16 +1,15 @@
-/* The quantised linear, and the ops that share its weights: quantize, linear, head, embed. */
+/* The quantised linear, and the ops that share its weights: pack, quantize, linear, head, embed. */
 #ifndef SPECRT_LINEAR_H
 #define SPECRT_LINEAR_H
 
 #include "kernel.h"
+#include "quant_types.h"
 
-/* MXFP4 counts scales below 2^-30 as zero, as linear does; MXFP4_EXACT does not. */
 enum weight_type {
     TYPE_F32, TYPE_F16, TYPE_BF16,
-    TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q5_1, TYPE_Q8_0,
-    TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K,
-    TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_IQ2_XXS, TYPE_IQ2_XS, TYPE_IQ2_S, TYPE_IQ3_XXS, TYPE_IQ3_S,
-    TYPE_MXFP4, TYPE_MXFP4_EXACT,
+#define X(TYPE, ...) TYPE_##TYPE,
+    QUANT_TYPES(X)
+#undef X
     NUM_TYPES
 };
 
@@ -18,20 +17,36 @@ enum input_form { FORM_F32, FORM_INT8, FORM_INT8X2 };
 
 #define TILE_ROWS 16 /* weight rows of a tile: one per lane */
 #define NUM_SEGMENTS 8
+#define FLOAT_BLOCK 32 /* columns that are a block of float weights; the last may be short */
 #define MAX_PAIRS 8
+#define PANEL 8 /* input rows that lie interleaved */
 
+/* A matrix in tiles, as quant_types.h says; of float types, and of others that read float rows
+ * (as F32), a tile is [num_cols][16] values. */
 struct weight {
-    const uint8_t *raw;
+    const uint8_t *tiles;
     const float *bias; /* [num_rows] or NULL */
-    size_t row_bytes;
+    size_t tile_bytes, scales_at;
     int num_rows, num_cols;
     int type, form;
+    int block; /* columns of which a segment has a whole number */
 };
 
+/* A matrix as its file has it. */
+struct matrix {
+    const uint8_t *raw;
+    size_t row_bytes;
+    int num_rows, num_cols, type;
+};
+
+/* Rows in int8 blocks of 32 by panels of PANEL rows, the last maybe of fewer. A panel begins at
+ * PANEL times its number of rows' values; within, the rows' fours of q, and single d, s, sums, take
+ * turns: q [K / 4][rows][4], d [K / 32][rows], ... */
 struct int8_rows {
-    int8_t *q;     /* [T, K] */
-    float *d;      /* [T, K / 32] */
-    int32_t *sums; /* [T, K / 16] */
+    int8_t *q;
+    float *d;
+    float *s;      /* d times the sum of q, of 32 */
+    int32_t *sums; /* of q, of 16 */
 };
 
 /* Rows of width K in the forms that some weight reads; the other pointers are NULL. */
@@ -39,6 +54,12 @@ struct acts {
     float *x; /* [T, K] */
     struct int8_rows first, second;
     int num_rows, width;
+};
+
+struct pack_args { /* a part is one tile */
+    struct matrix from;
+    struct weight to;
+    uint8_t *tiles;
 };
 
 struct quantize_args { /* a part is one row */
@@ -49,9 +70,10 @@ struct quantize_args { /* a part is one row */
 struct linear_pair {
     struct weight weight;
     float *out; /* [T, num_rows] */
+    int part_tiles, num_parts;
 };
 
-struct linear_args { /* a part is one tile, the tiles of all pairs in order */
+struct linear_args { /* a part is part_tiles tiles, those of all pairs in order */
     struct acts acts;
     const float *add; /* [T, num_rows] of the only pair, or NULL */
     int num_pairs;
@@ -71,29 +93,20 @@ struct head_args { /* first phase: a part is HEAD_TILES tiles; second phase: one
 };
 
 struct embed_args { /* a part is one row */
-    struct weight weight;
+    struct matrix weight;
     const int32_t *tokens;
     float *out; /* [T, num_cols] */
     float scale;
 };
 
+DECLARE_KERNEL(pack);
 DECLARE_KERNEL(quantize);
 DECLARE_KERNEL(linear);
 DECLARE_KERNEL(head);
 DECLARE_KERNEL(head_reduce);
 DECLARE_KERNEL(embed);
 
-/* The most columns of one segment, for any block length. */
-static inline size_t segment_columns(int num_cols)
-{
-    int blocks = (num_cols + 255) / 256;
-    return 256 * (size_t)((blocks + NUM_SEGMENTS - 1) / NUM_SEGMENTS);
-}
-
-/* Bytes of scratch that kernels/tile.c uses for one tile of a weight and num_rows input rows. */
-static inline size_t tile_scratch(int num_cols, int num_rows)
-{
-    return segment_columns(num_cols) * (64 + 64 + 8) + 2 * 64 * (size_t)num_rows;
-}
+/* Fill in how a weight of that type, form and size lies in tiles. */
+void weight_layout(struct weight *weight);
 
 #endif

@@ -1,27 +1,37 @@
-# Recording of quantize, linear, head and embed; launchers in specrt/host have checked everything.
+# Recording of pack, quantize, linear, head and embed; launchers in specrt/host have checked everything.
 
 from libc.string cimport memset
 
 cdef extern from "linear.h":
     ctypedef struct Weight "struct weight":
-        const unsigned char *raw
+        const unsigned char *tiles
         const float *bias
+        size_t tile_bytes, scales_at
+        int num_rows, num_cols, type, form, block
+    ctypedef struct Matrix "struct matrix":
+        const unsigned char *raw
         size_t row_bytes
-        int num_rows, num_cols, type, form
+        int num_rows, num_cols, type
     ctypedef struct Int8Rows "struct int8_rows":
         signed char *q
         float *d
+        float *s
         int *sums
     ctypedef struct Acts "struct acts":
         float *x
         Int8Rows first, second
         int num_rows, width
+    ctypedef struct PackArgs "struct pack_args":
+        Matrix source "from"
+        Weight to
+        unsigned char *tiles
     ctypedef struct QuantizeArgs "struct quantize_args":
         const float *x
         Acts out
     ctypedef struct LinearPair "struct linear_pair":
         Weight weight
         float *out
+        int part_tiles, num_parts
     ctypedef struct LinearArgs "struct linear_args":
         Acts acts
         const float *add
@@ -37,7 +47,7 @@ cdef extern from "linear.h":
         float softcap
         int num_parts
     ctypedef struct EmbedArgs "struct embed_args":
-        Weight weight
+        Matrix weight
         const int *tokens
         float *out
         float scale
@@ -45,19 +55,21 @@ cdef extern from "linear.h":
     int TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q5_1, TYPE_Q8_0
     int TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K
     int TYPE_IQ4_NL, TYPE_IQ4_XS, TYPE_IQ2_XXS, TYPE_IQ2_XS, TYPE_IQ2_S, TYPE_IQ3_XXS, TYPE_IQ3_S
-    int TYPE_MXFP4, TYPE_MXFP4_EXACT
+    int TYPE_MXFP4
     int FORM_F32, FORM_INT8, FORM_INT8X2
-    int _TILE_ROWS "TILE_ROWS", _HEAD_TILES "HEAD_TILES", _MAX_PAIRS "MAX_PAIRS"
-    size_t tile_scratch(int num_cols, int num_rows)
+    int _TILE_ROWS "TILE_ROWS", _HEAD_TILES "HEAD_TILES", _MAX_PAIRS "MAX_PAIRS", _PANEL "PANEL"
+    void weight_layout(Weight *weight)
 
 cdef extern from *:
     """
+    static kernel_fn *pack_kernel(int level) { return SELECT_KERNEL(pack, level); }
     static kernel_fn *quantize_kernel(int level) { return SELECT_KERNEL(quantize, level); }
     static kernel_fn *linear_kernel(int level) { return SELECT_KERNEL(linear, level); }
     static kernel_fn *head_kernel(int level) { return SELECT_KERNEL(head, level); }
     static kernel_fn *head_reduce_kernel(int level) { return SELECT_KERNEL(head_reduce, level); }
     static kernel_fn *embed_kernel(int level) { return SELECT_KERNEL(embed, level); }
     """
+    kernel_fn *pack_kernel(int level)
     kernel_fn *quantize_kernel(int level)
     kernel_fn *linear_kernel(int level)
     kernel_fn *head_kernel(int level)
@@ -77,21 +89,44 @@ WEIGHT_TYPES = {
 cdef dict FORMS = {"f32": FORM_F32, "int8": FORM_INT8, "int8x2": FORM_INT8X2}
 
 
-cdef Weight weight_struct(weight) except *:
+cdef Weight layout_struct(type_name, form, shape):
+    """How a weight lies in tiles, which may not be there yet."""
     cdef Weight w
-    w.raw = <const unsigned char *>address(weight.raw)
-    w.bias = <const float *>address(weight.bias)
-    w.num_rows, w.num_cols = weight.shape
-    w.row_bytes = weight.raw.shape[1]
-    w.type = WEIGHT_TYPES[weight.type_name]
-    w.form = FORMS[weight.form]
+    memset(&w, 0, sizeof(w))
+    w.num_rows, w.num_cols = shape
+    w.type = WEIGHT_TYPES[type_name]
+    w.form = FORMS[form]
+    weight_layout(&w)
     return w
+
+
+cdef Weight weight_struct(weight) except *:
+    cdef Weight w = layout_struct(weight.type_name, weight.form, weight.shape)
+    w.tiles = <const unsigned char *>address(weight.tiles)
+    w.bias = <const float *>address(weight.bias)
+    return w
+
+
+cdef Matrix matrix_struct(matrix) except *:
+    cdef Matrix m
+    m.raw = <const unsigned char *>address(matrix.raw)
+    m.num_rows, m.num_cols = matrix.shape
+    m.row_bytes = matrix.raw.shape[1]
+    m.type = WEIGHT_TYPES[matrix.type_name]
+    return m
+
+
+def packed_bytes(type_name, form, shape):
+    """Bytes of the tiles of a weight [N, K]."""
+    cdef Weight w = layout_struct(type_name, form, shape)
+    return num_tiles(w.num_rows) * w.tile_bytes
 
 
 cdef Int8Rows int8_struct(rows) except *:
     cdef Int8Rows r
     r.q = NULL if rows is None else <signed char *>address(rows.q)
     r.d = NULL if rows is None else <float *>address(rows.d)
+    r.s = NULL if rows is None else <float *>address(rows.s)
     r.sums = NULL if rows is None else <int *>address(rows.sums)
     return r
 
@@ -113,6 +148,16 @@ cdef int num_tiles(int num_rows):
     return (num_rows + _TILE_ROWS - 1) // _TILE_ROWS
 
 
+def record_pack(Tape tape, weight):
+    """Append one phase, a part per tile: weight.raw [N, row bytes] to weight.tiles."""
+    cdef PackArgs args
+    args.source = matrix_struct(weight)
+    args.to = weight_struct(weight)
+    args.tiles = <unsigned char *>args.to.tiles
+    tape.append(pack_kernel(tape.level), &args, sizeof(args), num_tiles(args.to.num_rows), 0,
+                (weight,))
+
+
 def record_quantize(Tape tape, x, out):
     """Append one phase, a part per row of x [T, K] f32."""
     cdef QuantizeArgs args
@@ -121,19 +166,32 @@ def record_quantize(Tape tape, x, out):
     tape.append(quantize_kernel(tape.level), &args, sizeof(args), len(x), 0, (x, out))
 
 
+# Weight bytes that one claim of a part reads, about: a claim costs 0.1 us, and less than one part of
+# a phase is left to wait for at its end.
+cdef size_t PART_BYTES = 12288
+
+
+cdef int tiles_of_part(const Weight *weight, int num_rows):
+    cdef size_t panels = (num_rows + _PANEL - 1) // _PANEL
+    return max(1, <int>(PART_BYTES // (weight.tile_bytes * panels)))
+
+
 def record_linear(Tape tape, list pairs, acts, add):
-    """Append one phase, a part per 16 weight rows of each (weight, out [T, N] f32)."""
+    """Append one phase over the tiles of each (weight, out [T, N] f32)."""
     cdef LinearArgs args
+    cdef LinearPair *pair
     cdef int num_rows = len(pairs[0][1]), parts = 0, i
     args.acts = acts_struct(acts, num_rows)
     args.add = <const float *>address(add)
     args.num_pairs = len(pairs)
     for i, (weight, out) in enumerate(pairs):
-        args.pairs[i].weight = weight_struct(weight)
-        args.pairs[i].out = <float *>address(out)
-        parts += num_tiles(args.pairs[i].weight.num_rows)
-    tape.append(linear_kernel(tape.level), &args, sizeof(args), parts,
-                tile_scratch(acts.width, num_rows), (pairs, acts, add))
+        pair = &args.pairs[i]
+        pair.weight = weight_struct(weight)
+        pair.out = <float *>address(out)
+        pair.part_tiles = tiles_of_part(&pair.weight, num_rows)
+        pair.num_parts = (num_tiles(pair.weight.num_rows) + pair.part_tiles - 1) // pair.part_tiles
+        parts += pair.num_parts
+    tape.append(linear_kernel(tape.level), &args, sizeof(args), parts, 0, (pairs, acts, add))
 
 
 def record_head(Tape tape, weight, acts, ids, logits, float softcap):
@@ -150,17 +208,15 @@ def record_head(Tape tape, weight, acts, ids, logits, float softcap):
     args.ids = <int *>address(ids)
     args.logits = <float *>address(logits)
     args.softcap = softcap
-    tape.append(head_kernel(tape.level), &args, sizeof(args), args.num_parts,
-                tile_scratch(acts.width, num_rows), (weight, acts, ids, logits, best, best_ids))
+    tape.append(head_kernel(tape.level), &args, sizeof(args), args.num_parts, 0,
+                (weight, acts, ids, logits, best, best_ids))
     tape.append(head_reduce_kernel(tape.level), &args, sizeof(args), num_rows, 0, ())
 
 
 def record_embed(Tape tape, weight, tokens, float scale, out):
     """Append one phase, a part per row of out [T, D] f32."""
     cdef EmbedArgs args
-    args.weight = weight_struct(weight)
-    if args.weight.type == TYPE_MXFP4:
-        args.weight.type = TYPE_MXFP4_EXACT
+    args.weight = matrix_struct(weight)
     args.tokens = <const int *>address(tokens)
     args.out = <float *>address(out)
     args.scale = scale

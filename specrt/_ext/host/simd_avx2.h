@@ -171,20 +171,76 @@ static inline int32_t v16i_reduce_add(v16i x) { SIMD_TREE(add); }
 static inline int32_t v16i_reduce_max(v16i x) { SIMD_TREE(max); }
 #undef SIMD_TREE
 
-/* acc[i] += sum over c < 4 of w[4 i + c] * x[c], x as four bytes in one int32. maddubs would
- * saturate; even and odd columns go through 16-bit products, which are exact. */
-static inline v16i v16i_dot4(v16i acc, const uint8_t *w, int32_t x)
+/* Sixty-four bytes: of sixteen lanes four each. */
+typedef v16i v64;
+static inline v64 v64_load(const uint8_t *p)
 {
-    const __m256i low = _mm256_set1_epi16(0xff);
-    __m256i x4 = _mm256_set1_epi32(x);
-    __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(x4, 8), 8), odd = _mm256_srai_epi16(x4, 8);
-    __m256i a = _mm256_loadu_si256((const __m256i *)w);
-    __m256i b = _mm256_loadu_si256((const __m256i *)(w + 32));
-    acc.lo = _mm256_add_epi32(acc.lo, _mm256_madd_epi16(_mm256_and_si256(a, low), even));
-    acc.lo = _mm256_add_epi32(acc.lo, _mm256_madd_epi16(_mm256_srli_epi16(a, 8), odd));
-    acc.hi = _mm256_add_epi32(acc.hi, _mm256_madd_epi16(_mm256_and_si256(b, low), even));
-    acc.hi = _mm256_add_epi32(acc.hi, _mm256_madd_epi16(_mm256_srli_epi16(b, 8), odd));
-    return acc;
+    return SIMD_I(_mm256_loadu_si256((const __m256i *)p),
+                  _mm256_loadu_si256((const __m256i *)(p + 32)));
+}
+static inline v64 v64_set16(const uint8_t *p) /* the same 16 bytes four times */
+{
+    __m256i x = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
+    return SIMD_I(x, x);
+}
+/* (byte >> shift) & mask, where mask has no more than 8 - shift bits. */
+static inline v64 v64_bits(v64 x, int shift, int mask)
+{
+    const __m256i m = _mm256_set1_epi8((char)mask);
+    return SIMD_I(_mm256_and_si256(_mm256_srli_epi16(x.lo, shift), m),
+                  _mm256_and_si256(_mm256_srli_epi16(x.hi, shift), m));
+}
+/* byte | high << shift, where high has no more than 8 - shift bits. */
+static inline v64 v64_with_high(v64 x, v64 high, int shift)
+{
+    return SIMD_I(_mm256_or_si256(x.lo, _mm256_slli_epi16(high.lo, shift)),
+                  _mm256_or_si256(x.hi, _mm256_slli_epi16(high.hi, shift)));
+}
+/* table[byte] for bytes below 16; the table is a v64_set16. */
+static inline v64 v64_lookup(v64 table, v64 x)
+{
+    return SIMD_I(_mm256_shuffle_epi8(table.lo, x.lo), _mm256_shuffle_epi8(table.hi, x.hi));
+}
+
+/* acc[i] += sum over c < 4 of w[4 i + c] * x[c] for bytes w below 128, x being four bytes in an
+ * int32. Pairs fit into 16 bits: 2 * 127 * 127. */
+static inline __m256i simd_dot4(__m256i acc, __m256i w, __m256i x)
+{
+    __m256i pairs = _mm256_maddubs_epi16(w, x);
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+static inline v16i v16i_dot4(v16i acc, v64 w, int32_t x)
+{
+    const __m256i x4 = _mm256_set1_epi32(x);
+    return SIMD_I(simd_dot4(acc.lo, w.lo, x4), simd_dot4(acc.hi, w.hi, x4));
+}
+/* The same of w - DOT_WIDE_OFFSET for any bytes: the sign goes over to x, which is never -128, and
+ * pairs are at most 2 * 128 * 127. */
+#define DOT_WIDE_OFFSET 128
+static inline __m256i simd_dot4_wide(__m256i acc, __m256i w, __m256i x)
+{
+    w = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
+    return simd_dot4(acc, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+}
+static inline v16i v16i_dot4_wide(v16i acc, v64 w, int32_t x)
+{
+    const __m256i x4 = _mm256_set1_epi32(x);
+    return SIMD_I(simd_dot4_wide(acc.lo, w.lo, x4), simd_dot4_wide(acc.hi, w.hi, x4));
+}
+
+static inline v16i v16i_mul(v16i a, v16i b)
+{
+    return SIMD_I(_mm256_mullo_epi32(a.lo, b.lo), _mm256_mullo_epi32(a.hi, b.hi));
+}
+/* Sixteen bytes without sign, (byte >> shift) & mask. */
+static inline __m256i simd_load_bits(const uint8_t *p, int shift, int mask)
+{
+    __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    return _mm256_and_si256(_mm256_srli_epi32(x, shift), _mm256_set1_epi32(mask));
+}
+static inline v16i v16i_load_bits(const uint8_t *p, int shift, int mask)
+{
+    return SIMD_I(simd_load_bits(p, shift, mask), simd_load_bits(p + 8, shift, mask));
 }
 
 /* The dword transpose: 16 bytes of each of 16 rows to out[c][row][4 bytes], c < 4. */

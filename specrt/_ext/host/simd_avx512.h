@@ -90,10 +90,42 @@ static inline float v16f_reduce_max(v16f x) { SIMD_TREE(max); }
 static inline int32_t v16i_reduce_add(v16i x) { return _mm512_reduce_add_epi32(x); }
 static inline int32_t v16i_reduce_max(v16i x) { return _mm512_reduce_max_epi32(x); }
 
-/* acc[i] += sum over c < 4 of w[4 i + c] * x[c], x as four bytes in one int32. */
-static inline v16i v16i_dot4(v16i acc, const uint8_t *w, int32_t x)
+/* Sixty-four bytes: of sixteen lanes four each. */
+typedef __m512i v64;
+static inline v64 v64_load(const uint8_t *p) { return _mm512_loadu_si512(p); }
+static inline v64 v64_set16(const uint8_t *p) /* the same 16 bytes four times */
 {
-    return _mm512_dpbusd_epi32(acc, _mm512_loadu_si512(w), _mm512_set1_epi32(x));
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p));
+}
+/* (byte >> shift) & mask, where mask has no more than 8 - shift bits. */
+static inline v64 v64_bits(v64 x, int shift, int mask)
+{
+    return _mm512_and_si512(_mm512_srli_epi16(x, (unsigned)shift), _mm512_set1_epi8((char)mask));
+}
+/* byte | high << shift, where high has no more than 8 - shift bits. */
+static inline v64 v64_with_high(v64 x, v64 high, int shift)
+{
+    return _mm512_or_si512(x, _mm512_slli_epi16(high, (unsigned)shift));
+}
+/* table[byte] for bytes below 16; the table is a v64_set16. */
+static inline v64 v64_lookup(v64 table, v64 x) { return _mm512_shuffle_epi8(table, x); }
+
+/* acc[i] += sum over c < 4 of (w[4 i + c] - DOT_WIDE_OFFSET) * x[c], x being four bytes in an int32;
+ * v16i_dot4 is for bytes below 128, and has no offset. */
+#define DOT_WIDE_OFFSET 0
+static inline v16i v16i_dot4_wide(v16i acc, v64 w, int32_t x)
+{
+    return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x));
+}
+static inline v16i v16i_dot4(v16i acc, v64 w, int32_t x) { return v16i_dot4_wide(acc, w, x); }
+
+static inline v16i v16i_add(v16i a, v16i b) { return _mm512_add_epi32(a, b); }
+static inline v16i v16i_mul(v16i a, v16i b) { return _mm512_mullo_epi32(a, b); }
+/* Sixteen bytes without sign, (byte >> shift) & mask. */
+static inline v16i v16i_load_bits(const uint8_t *p, int shift, int mask)
+{
+    v16i x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm512_and_si512(_mm512_srli_epi32(x, (unsigned)shift), _mm512_set1_epi32(mask));
 }
 
 /* The dword transpose: 16 bytes of each of 16 rows to out[c][row][4 bytes], c < 4. */

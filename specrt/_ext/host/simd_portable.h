@@ -145,15 +145,45 @@ static inline int32_t v16i_reduce_max(v16i x)
     return most;
 }
 
-/* acc[i] += sum over c < 4 of w[4 i + c] * x[c], x as four bytes in one int32. */
-static inline v16i v16i_dot4(v16i acc, const uint8_t *w, int32_t x)
+/* Sixty-four bytes: of sixteen lanes four each. */
+typedef struct { uint8_t v[4 * LANES]; } v64;
+#define SIMD_BYTES(expression)           \
+    v64 r;                               \
+    for (int i = 0; i < 4 * LANES; i++)  \
+        r.v[i] = (uint8_t)(expression);  \
+    return r
+static inline v64 v64_load(const uint8_t *p) { SIMD_BYTES(p[i]); }
+static inline v64 v64_set16(const uint8_t *p) { SIMD_BYTES(p[i & 15]); } /* four times */
+/* (byte >> shift) & mask, where mask has no more than 8 - shift bits. */
+static inline v64 v64_bits(v64 x, int shift, int mask) { SIMD_BYTES(x.v[i] >> shift & mask); }
+/* byte | high << shift, where high has no more than 8 - shift bits. */
+static inline v64 v64_with_high(v64 x, v64 high, int shift)
+{
+    SIMD_BYTES(x.v[i] | high.v[i] << shift);
+}
+/* table[byte] for bytes below 16; the table is a v64_set16. */
+static inline v64 v64_lookup(v64 table, v64 x) { SIMD_BYTES(table.v[x.v[i]]); }
+
+/* acc[i] += sum over c < 4 of (w[4 i + c] - DOT_WIDE_OFFSET) * x[c], x being four bytes in an int32;
+ * v16i_dot4 is for bytes below 128, and has no offset. */
+#define DOT_WIDE_OFFSET 0
+static inline v16i v16i_dot4_wide(v16i acc, v64 w, int32_t x)
 {
     int8_t x4[4];
     memcpy(x4, &x, 4);
     for (int i = 0; i < LANES; i++)
         for (int c = 0; c < 4; c++)
-            acc.v[i] += w[4 * i + c] * x4[c];
+            acc.v[i] += w.v[4 * i + c] * x4[c];
     return acc;
+}
+static inline v16i v16i_dot4(v16i acc, v64 w, int32_t x) { return v16i_dot4_wide(acc, w, x); }
+
+static inline v16i v16i_add(v16i a, v16i b) { SIMD_MAP(v16i, a.v[i] + b.v[i]); }
+static inline v16i v16i_mul(v16i a, v16i b) { SIMD_MAP(v16i, a.v[i] * b.v[i]); }
+/* Sixteen bytes without sign, (byte >> shift) & mask. */
+static inline v16i v16i_load_bits(const uint8_t *p, int shift, int mask)
+{
+    SIMD_MAP(v16i, p[i] >> shift & mask);
 }
 
 /* The dword transpose: 16 bytes of each of 16 rows to out[c][row][4 bytes], c < 4. */

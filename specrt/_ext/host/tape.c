@@ -20,6 +20,11 @@ int tape_append(struct tape *tape, kernel_fn *run, const void *args, size_t size
     return 0;
 }
 
+void tape_drop_last(struct tape *tape)
+{
+    free(tape->phases[--tape->num_phases].args);
+}
+
 void tape_clear(struct tape *tape)
 {
     for (int i = 0; i < tape->num_phases; i++)

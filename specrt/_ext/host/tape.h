@@ -18,6 +18,7 @@ struct tape {
 /* Append a phase with a copy of its args; one without parts is left out. Returns 0, or -1 when
  * there is no memory. */
 int tape_append(struct tape *tape, kernel_fn *run, const void *args, size_t size, int num_parts);
+void tape_drop_last(struct tape *tape); /* there is one */
 void tape_clear(struct tape *tape);
 
 #endif

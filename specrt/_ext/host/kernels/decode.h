@@ -1,19 +1,27 @@
-/* One decoder per quant type: a block of one weight row to codes, scales and minima.
+/* One decoder per quant type: a block of one weight row to codes and its scales.
  *
- * codes[0 .. block) are bytes without sign: a weight is scale * (byte - offset) + minimum. scale
- * and minimum, one per sub-block, go to every LANES-th float, so that sixteen rows interleave.
+ * codes[0 .. block) are bytes without sign: a weight is scale * (byte - offset) + minimum, where
+ * scale = (factor * d) * sc[sub-block] and minimum = dmin * m[sub-block]. d and dmin are f16, of
+ * MXFP4 bf16. Blocks of one sub-block have no sc and m: they count as 1.
  * Twin: specrt/reference/quant_blocks.py.
  */
 #include "linear.h"
 #include "quant_tables.h"
 #include "simd.h"
 
+struct scales_of_block {
+    uint16_t d, dmin;
+    int8_t sc[16];
+    uint8_t m[16];
+};
+
 typedef void decode_fn(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum);
+                       struct scales_of_block *restrict s);
 
 static inline uint16_t load_u16(const uint8_t *p) { uint16_t x; memcpy(&x, p, 2); return x; }
 static inline uint32_t load_u32(const uint8_t *p) { uint32_t x; memcpy(&x, p, 4); return x; }
-static inline float load_f16(const uint8_t *p) { return f32_from_f16(load_u16(p)); }
+/* Minus an f16. */
+static inline uint16_t load_negative(const uint8_t *p) { return load_u16(p) ^ 0x8000; }
 
 /* Sixteen bytes as GCC's and clang's own vectors: any instruction set, no loop to guess. What is
  * stored is read again in pieces of 16 at most, so that the loads are served from the stores. */
@@ -49,54 +57,52 @@ static inline void five_bits(const uint8_t *qs, uint32_t bits, uint8_t *codes)
 }
 
 static void decode_q4_0(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
+                        struct scales_of_block *restrict s)
 {
-    (void)minimum;
-    *scale = load_f16(b);
+    s->d = load_u16(b);
     nibbles(b + 2, 16, codes);
 }
 
 static void decode_q4_1(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
+                        struct scales_of_block *restrict s)
 {
-    *scale = load_f16(b);
-    *minimum = load_f16(b + 2);
+    s->d = load_u16(b);
+    s->dmin = load_u16(b + 2);
     nibbles(b + 4, 16, codes);
 }
 
 static void decode_q5_0(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
+                        struct scales_of_block *restrict s)
 {
-    (void)minimum;
-    *scale = load_f16(b);
+    s->d = load_u16(b);
     five_bits(b + 6, load_u32(b + 2), codes);
 }
 
 static void decode_q5_1(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
+                        struct scales_of_block *restrict s)
 {
-    *scale = load_f16(b);
-    *minimum = load_f16(b + 2);
+    s->d = load_u16(b);
+    s->dmin = load_u16(b + 2);
     five_bits(b + 8, load_u32(b + 4), codes);
 }
 
 static void decode_q8_0(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
+                        struct scales_of_block *restrict s)
 {
-    (void)minimum;
-    *scale = load_f16(b);
+    s->d = load_u16(b);
     for (int i = 0; i < 32; i++)
         codes[i] = b[2 + i] ^ 128;
 }
 
 static void decode_q2_k(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
+                        struct scales_of_block *restrict s)
 {
     const uint8_t *qs = b + 16;
-    float d = load_f16(b + 80), dmin = load_f16(b + 82);
+    s->d = load_u16(b + 80);
+    s->dmin = load_negative(b + 82);
     for (int i = 0; i < 16; i++) {
-        scale[LANES * i] = d * (float)(b[i] & 15);
-        minimum[LANES * i] = -(dmin * (float)(b[i] >> 4));
+        s->sc[i] = b[i] & 15;
+        s->m[i] = b[i] >> 4;
     }
     for (int half = 0; half < 2; half++)
         for (int shift = 0; shift < 8; shift += 2)
@@ -105,15 +111,14 @@ static void decode_q2_k(const uint8_t *restrict b, uint8_t *restrict codes,
 }
 
 static void decode_q3_k(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
+                        struct scales_of_block *restrict s)
 {
-    (void)minimum;
     const uint8_t *hmask = b, *qs = b + 32, *scales = b + 96;
-    float d = load_f16(b + 108);
+    s->d = load_u16(b + 108);
     for (int i = 0; i < 16; i++) {
         int low = scales[i & 7] >> (i & 8 ? 4 : 0) & 15;
         int high = scales[8 + (i & 3)] >> (i >> 2) * 2 & 3;
-        scale[LANES * i] = d * (float)((low | high << 4) - 32);
+        s->sc[i] = (int8_t)((low | high << 4) - 32);
     }
     for (int group = 0; group < 8; group++)
         for (int i = 0; i < 32; i++)
@@ -122,32 +127,31 @@ static void decode_q3_k(const uint8_t *restrict b, uint8_t *restrict codes,
 }
 
 /* The eight 6-bit scales and minima of Q4_K and Q5_K. */
-static inline void k_scales(const uint8_t *restrict b, float *restrict scale,
-                            float *restrict minimum)
+static inline void k_scales(const uint8_t *restrict b, struct scales_of_block *restrict s)
 {
-    float d = load_f16(b), dmin = load_f16(b + 2);
-    const uint8_t *s = b + 4;
-    for (int i = 0; i < 8; i++) {
-        int j = i & 3;
-        int sc = i < 4 ? s[j] & 63 : (s[8 + j] & 15) | (s[j] >> 2 & 48);
-        int m = i < 4 ? s[4 + j] & 63 : s[8 + j] >> 4 | (s[4 + j] >> 2 & 48);
-        scale[LANES * i] = d * (float)sc;
-        minimum[LANES * i] = -(dmin * (float)m);
+    const uint8_t *six = b + 4;
+    s->d = load_u16(b);
+    s->dmin = load_negative(b + 2);
+    for (int i = 0; i < 4; i++) {
+        s->sc[i] = six[i] & 63;
+        s->m[i] = six[4 + i] & 63;
+        s->sc[4 + i] = (six[8 + i] & 15) | (six[i] >> 2 & 48);
+        s->m[4 + i] = six[8 + i] >> 4 | (six[4 + i] >> 2 & 48);
     }
 }
 
 static void decode_q4_k(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
+                        struct scales_of_block *restrict s)
 {
-    k_scales(b, scale, minimum);
+    k_scales(b, s);
     for (int i = 0; i < 4; i++)
         nibbles(b + 16 + 32 * i, 32, codes + 64 * i);
 }
 
 static void decode_q5_k(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
+                        struct scales_of_block *restrict s)
 {
-    k_scales(b, scale, minimum);
+    k_scales(b, s);
     for (int i = 0; i < 32; i += 16) {
         u8x16 high = load_16(b + 16 + i);
         for (int group = 0; group < 4; group++) {
@@ -160,12 +164,10 @@ static void decode_q5_k(const uint8_t *restrict b, uint8_t *restrict codes,
 }
 
 static void decode_q6_k(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
+                        struct scales_of_block *restrict s)
 {
-    (void)minimum;
-    float d = load_f16(b + 208);
-    for (int i = 0; i < 16; i++)
-        scale[LANES * i] = d * (float)(int8_t)b[192 + i];
+    s->d = load_u16(b + 208);
+    memcpy(s->sc, b + 192, 16);
     for (int half = 0; half < 2; half++, codes += 128)
         for (int i = 0; i < 32; i += 16) {
             u8x16 a = load_16(b + 64 * half + i), c = load_16(b + 64 * half + 32 + i);
@@ -186,42 +188,31 @@ static inline void table_nibbles(const uint8_t *values, const uint8_t *qs, uint8
 }
 
 static void decode_iq4_nl(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
+                          struct scales_of_block *restrict s)
 {
-    (void)minimum;
-    *scale = load_f16(b);
+    s->d = load_u16(b);
     table_nibbles(iq4_values, b + 2, codes);
 }
 
 static void decode_iq4_xs(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
+                          struct scales_of_block *restrict s)
 {
-    (void)minimum;
-    float d = load_f16(b);
     uint32_t high = load_u16(b + 2);
+    s->d = load_u16(b);
     for (int i = 0; i < 8; i++) {
         uint32_t low = b[4 + i / 2] >> 4 * (i & 1) & 15;
-        scale[LANES * i] = d * (float)((int)(low | (high >> 2 * i & 3) << 4) - 32);
+        s->sc[i] = (int8_t)((int)(low | (high >> 2 * i & 3) << 4) - 32);
         table_nibbles(iq4_values, b + 8 + 16 * i, codes + 32 * i);
     }
 }
 
 /* Half of 2^(e - 127), since the codes are doubled. */
-static void decode_mxfp4_exact(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
-{
-    (void)minimum;
-    uint32_t e = *b;
-    *scale = f32_from_bits(e < 2 ? 0x200000u << e : (e - 1) << 23);
-    table_nibbles(mxfp4_values, b + 1, codes);
-}
-
 static void decode_mxfp4(const uint8_t *restrict b, uint8_t *restrict codes,
-                        float *restrict scale, float *restrict minimum)
+                         struct scales_of_block *restrict s)
 {
-    decode_mxfp4_exact(b, codes, scale, minimum);
-    if (*scale < 0x1p-30f)
-        *scale = 0.0f;
+    uint32_t e = *b;
+    s->d = (uint16_t)(e < 2 ? 0x20u << e : (e - 1) << 7);
+    table_nibbles(mxfp4_values, b + 1, codes);
 }
 
 /* Sixteen codebook values, negated where the sign bit is set, made unsigned by + 128. */
@@ -259,32 +250,31 @@ static inline uint64_t grid_4(const int8_t *grid, uint32_t first, uint32_t secon
 }
 
 static void decode_iq2_xxs(const uint8_t *restrict b, uint8_t *restrict codes,
-                           float *restrict scale, float *restrict minimum)
+                           struct scales_of_block *restrict s)
 {
-    (void)minimum;
-    float d = load_f16(b);
+    s->d = load_u16(b);
     for (int i = 0; i < 8; i++) {
         const uint8_t *index = b + 2 + 8 * i;
         uint32_t word = load_u32(index + 4);
-        scale[LANES * i] = d * ((float)(word >> 28) + 0.5f) * 0.25f;
+        s->sc[i] = (int8_t)(2 * (word >> 28) + 1);
         for (int j = 0; j < 4; j += 2, codes += 16)
             signed_codes(grid_8(iq2_xxs_grid, index[j]), grid_8(iq2_xxs_grid, index[j + 1]),
                          two_even_signs(word >> 7 * j), codes);
     }
 }
 
-/* The sixteen 4-bit scales of IQ2_XS and IQ2_S. */
-static inline void half_steps(const uint8_t *scales, float d, float *scale)
+/* 4-bit scales k, as 2 k + 1. */
+static inline void odd_scales(const uint8_t *scales, int n, int8_t *sc)
 {
-    for (int i = 0; i < 16; i++)
-        scale[LANES * i] = d * ((float)(scales[i / 2] >> 4 * (i & 1) & 15) + 0.5f) * 0.25f;
+    for (int i = 0; i < n; i++)
+        sc[i] = (int8_t)(2 * (scales[i / 2] >> 4 * (i & 1) & 15) + 1);
 }
 
 static void decode_iq2_xs(const uint8_t *restrict b, uint8_t *restrict codes,
-                          float *restrict scale, float *restrict minimum)
+                          struct scales_of_block *restrict s)
 {
-    (void)minimum;
-    half_steps(b + 66, load_f16(b), scale);
+    s->d = load_u16(b);
+    odd_scales(b + 66, 16, s->sc);
     for (int i = 0; i < 16; i++, codes += 16) {
         uint32_t q = load_u16(b + 2 + 4 * i), next = load_u16(b + 4 + 4 * i);
         signed_codes(grid_8(iq2_xs_grid, q & 511), grid_8(iq2_xs_grid, next & 511),
@@ -293,11 +283,11 @@ static void decode_iq2_xs(const uint8_t *restrict b, uint8_t *restrict codes,
 }
 
 static void decode_iq2_s(const uint8_t *restrict b, uint8_t *restrict codes,
-                         float *restrict scale, float *restrict minimum)
+                         struct scales_of_block *restrict s)
 {
-    (void)minimum;
     const uint8_t *qs = b + 2, *signs = b + 34, *qh = b + 66;
-    half_steps(b + 74, load_f16(b), scale);
+    s->d = load_u16(b);
+    odd_scales(b + 74, 16, s->sc);
     for (int i = 0; i < 16; i++, codes += 16) {
         uint32_t high = (uint32_t)qh[i / 2] >> 4 * (i & 1);
         uint32_t first = qs[2 * i] | (high & 3) << 8, second = qs[2 * i + 1] | (high & 12) << 6;
@@ -307,14 +297,13 @@ static void decode_iq2_s(const uint8_t *restrict b, uint8_t *restrict codes,
 }
 
 static void decode_iq3_xxs(const uint8_t *restrict b, uint8_t *restrict codes,
-                           float *restrict scale, float *restrict minimum)
+                           struct scales_of_block *restrict s)
 {
-    (void)minimum;
     const uint8_t *qs = b + 2;
-    float d = load_f16(b);
+    s->d = load_u16(b);
     for (int i = 0; i < 8; i++) {
         uint32_t word = load_u32(b + 66 + 4 * i);
-        scale[LANES * i] = d * ((float)(word >> 28) + 0.5f) * 0.5f;
+        s->sc[i] = (int8_t)(2 * (word >> 28) + 1);
         for (int j = 0; j < 4; j += 2, codes += 16, qs += 4)
             signed_codes(grid_4(iq3_xxs_grid, qs[0], qs[1]), grid_4(iq3_xxs_grid, qs[2], qs[3]),
                          two_even_signs(word >> 7 * j), codes);
@@ -322,13 +311,11 @@ static void decode_iq3_xxs(const uint8_t *restrict b, uint8_t *restrict codes,
 }
 
 static void decode_iq3_s(const uint8_t *restrict b, uint8_t *restrict codes,
-                         float *restrict scale, float *restrict minimum)
+                         struct scales_of_block *restrict s)
 {
-    (void)minimum;
     const uint8_t *qs = b + 2, *qh = b + 66, *signs = b + 74, *scales = b + 106;
-    float d = load_f16(b);
-    for (int i = 0; i < 8; i++)
-        scale[LANES * i] = d * (float)(2 * (scales[i / 2] >> 4 * (i & 1) & 15) + 1);
+    s->d = load_u16(b);
+    odd_scales(scales, 8, s->sc);
     for (int i = 0; i < 16; i++, codes += 16, qs += 4) {
         uint32_t high = (uint32_t)qh[i / 2] << 8 >> 4 * (i & 1); /* bit 8 first */
         uint64_t a = grid_4(iq3_s_grid, qs[0] | (high & 256), qs[1] | (high >> 1 & 256));
@@ -336,25 +323,3 @@ static void decode_iq3_s(const uint8_t *restrict b, uint8_t *restrict codes,
         signed_codes(a, c, load_u16(signs + 2 * i), codes);
     }
 }
-
-/* Type and decoder, columns and bytes of a block, columns that share a scale, offset, minima. */
-#define QUANT_TYPES(X) \
-    X(Q4_0, q4_0, 32, 18, 32, 8, 0) \
-    X(Q4_1, q4_1, 32, 20, 32, 0, 1) \
-    X(Q5_0, q5_0, 32, 22, 32, 16, 0) \
-    X(Q5_1, q5_1, 32, 24, 32, 0, 1) \
-    X(Q8_0, q8_0, 32, 34, 32, 128, 0) \
-    X(Q2_K, q2_k, 256, 84, 16, 0, 1) \
-    X(Q3_K, q3_k, 256, 110, 16, 4, 0) \
-    X(Q4_K, q4_k, 256, 144, 32, 0, 1) \
-    X(Q5_K, q5_k, 256, 176, 32, 0, 1) \
-    X(Q6_K, q6_k, 256, 210, 16, 32, 0) \
-    X(IQ4_NL, iq4_nl, 32, 18, 32, 128, 0) \
-    X(IQ4_XS, iq4_xs, 256, 136, 32, 128, 0) \
-    X(IQ2_XXS, iq2_xxs, 256, 66, 32, 128, 0) \
-    X(IQ2_XS, iq2_xs, 256, 74, 16, 128, 0) \
-    X(IQ2_S, iq2_s, 256, 82, 16, 128, 0) \
-    X(IQ3_XXS, iq3_xxs, 256, 98, 32, 128, 0) \
-    X(IQ3_S, iq3_s, 256, 110, 32, 128, 0) \
-    X(MXFP4, mxfp4, 32, 17, 32, 128, 0) \
-    X(MXFP4_EXACT, mxfp4_exact, 32, 17, 32, 128, 0)

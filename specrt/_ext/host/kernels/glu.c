@@ -1,32 +1,43 @@
-/* glu: a part is GLU_BLOCK values; specrt/reference/glu.py says what it computes. */
-#include "glu.h"
+/* glu: specrt/reference/glu.py says what it computes. */
+#include "gate.h"
 #include "quantize.h"
+#include "tile.h"
 
-static v16f silu(v16f g)
-{
-    v16f e = v16f_exp(v16f_sub(v16f_set1(0.0f), g));
-    return v16f_div(g, v16f_add(v16f_set1(1.0f), e));
-}
-
-static v16f gelu_tanh(v16f g)
-{
-    v16f cubic = v16f_fma(v16f_set1(0.044715f), v16f_mul(g, g), v16f_set1(1.0f));
-    v16f t = v16f_tanh(v16f_mul(v16f_mul(v16f_set1(0.79788456f), g), cubic));
-    return v16f_mul(v16f_mul(v16f_set1(0.5f), g), v16f_add(v16f_set1(1.0f), t));
-}
-
+/* A part is GLU_BLOCK values of a row, or fewer at its end. */
 void KERNEL(glu)(const void *pointer, int part, void *scratch)
 {
     const struct glu_args *args = pointer;
-    const size_t start = (size_t)part * GLU_BLOCK, left = args->count - start;
-    const size_t count = left < GLU_BLOCK ? left : GLU_BLOCK;
-    const float *gate = args->gate + start, *up = args->up + start;
+    const size_t width = (size_t)args->width, parts = (width + GLU_BLOCK - 1) / GLU_BLOCK;
+    const size_t row = (size_t)part / parts, first = (size_t)part % parts * GLU_BLOCK;
+    const size_t count = width - first < GLU_BLOCK ? width - first : GLU_BLOCK;
+    const size_t start = row * width + first;
     float *out = args->out ? args->out + start : scratch;
     for (size_t i = 0; i < count; i += LANES) {
-        int n = count - i < LANES ? (int)(count - i) : LANES;
-        v16f g = v16f_load_n(gate + i, n);
-        v16f a = args->activation == ACT_SILU ? silu(g) : gelu_tanh(g);
-        v16f_store_n(out + i, v16f_mul(a, v16f_load_n(up + i, n)), n);
+        const int n = count - i < LANES ? (int)(count - i) : LANES;
+        v16f g = v16f_load_n(args->gate + start + i, n), up = v16f_load_n(args->up + start + i, n);
+        v16f_store_n(out + i, gate(args->activation, g, up), n);
     }
-    quantize_values(out, start, count, &args->acts);
+    quantize_values(out, (int)row, first, count, &args->acts);
+}
+
+/* A part is GATED_TILES tiles of either matrix: their products, gated, to a block of acts. */
+void KERNEL(gated_linear)(const void *pointer, int part, void *scratch)
+{
+    const struct gated_linear_args *args = pointer;
+    float sides[2][GATED_TILES][PANEL * LANES], values[GATED_TILES * LANES];
+    (void)scratch;
+    for (int panel = 0; panel < num_panels(&args->acts); panel++) {
+        for (int side = 0; side < 2; side++)
+            for (int i = 0; i < GATED_TILES; i++)
+                KERNEL(tile_times)(&args->sides[side], &args->acts, part * GATED_TILES + i, panel,
+                                   sides[side][i]);
+        for (int r = 0; r < panel_rows(&args->acts, panel); r++) {
+            for (int i = 0; i < GATED_TILES; i++) {
+                v16f g = v16f_load(sides[0][i] + r * LANES), up = v16f_load(sides[1][i] + r * LANES);
+                v16f_store(values + i * LANES, gate(args->activation, g, up));
+            }
+            quantize_values(values, panel * PANEL + r, (size_t)part * GATED_TILES * LANES,
+                            GATED_TILES * LANES, &args->out);
+        }
+    }
 }

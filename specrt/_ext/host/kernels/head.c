@@ -23,27 +23,31 @@ void KERNEL(head)(const void *pointer, int part, void *scratch)
 {
     const struct head_args *args = pointer;
     const struct weight *weight = &args->weight;
-    int num_rows = args->acts.num_rows, num_tiles = (weight->num_rows + TILE_ROWS - 1) / TILE_ROWS;
-    int last = (part + 1) * HEAD_TILES < num_tiles ? (part + 1) * HEAD_TILES : num_tiles;
-    float *best = args->best + (size_t)part * (size_t)num_rows;
-    int32_t *ids = args->best_ids + (size_t)part * (size_t)num_rows;
-    v16f cap = v16f_set1(args->softcap);
-    for (int t = 0; t < num_rows; t++) {
+    const struct acts *acts = &args->acts;
+    const int end = (part + 1) * HEAD_TILES;
+    const int last = end < num_tiles(weight) ? end : num_tiles(weight);
+    float *best = args->best + (size_t)part * (size_t)acts->num_rows, result[PANEL * LANES];
+    int32_t *ids = args->best_ids + (size_t)part * (size_t)acts->num_rows;
+    const v16f cap = v16f_set1(args->softcap);
+    (void)scratch;
+    for (int t = 0; t < acts->num_rows; t++) {
         best[t] = -INFINITY;
         ids[t] = 0;
     }
-    for (int tile = part * HEAD_TILES; tile < last; tile++) {
-        const float *result = KERNEL(linear_tile)(weight, &args->acts, tile, scratch);
-        int first = tile * TILE_ROWS, n = tile_rows(weight, tile);
-        for (int t = 0; t < num_rows; t++) {
-            v16f x = v16f_load(result + t * LANES);
-            if (args->softcap > 0)
-                x = v16f_mul(cap, v16f_tanh(v16f_div(x, cap)));
-            if (args->logits)
-                v16f_store_n(args->logits + (size_t)t * (size_t)weight->num_rows + first, x, n);
-            keep_best(x, first, n, best + t, ids + t);
+    for (int tile = part * HEAD_TILES; tile < last; tile++)
+        for (int panel = 0; panel < num_panels(acts); panel++) {
+            const int first = tile * TILE_ROWS, n = tile_rows(weight, tile);
+            KERNEL(tile_times)(weight, acts, tile, panel, result);
+            for (int r = 0; r < panel_rows(acts, panel); r++) {
+                const int t = panel * PANEL + r;
+                v16f x = v16f_load(result + r * LANES);
+                if (args->softcap > 0)
+                    x = v16f_mul(cap, v16f_tanh(v16f_div(x, cap)));
+                if (args->logits)
+                    v16f_store_n(args->logits + (size_t)t * (size_t)weight->num_rows + first, x, n);
+                keep_best(x, first, n, best + t, ids + t);
+            }
         }
-    }
 }
 
 void KERNEL(head_reduce)(const void *pointer, int row, void *scratch)

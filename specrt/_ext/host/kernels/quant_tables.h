@@ -1,12 +1,21 @@
 /* Codebooks of the IQ types; written by tools/make_quant_tables.py. */
 #include <stdint.h>
 
-/* These two made unsigned by + 128. */
+/* These made unsigned by + 128. */
 static const uint8_t iq4_values[16] = {
 1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241
 };
 static const uint8_t mxfp4_values[16] = {
 128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116
+};
+static const uint8_t iq2_values[16] = {
+136, 153, 171, 120, 103, 85, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128
+};
+static const uint8_t iq3_xxs_values[16] = {
+132, 140, 148, 156, 164, 172, 180, 190, 124, 116, 108, 100, 92, 84, 76, 66
+};
+static const uint8_t iq3_s_values[16] = {
+129, 131, 133, 135, 137, 139, 141, 143, 127, 125, 123, 121, 119, 117, 115, 113
 };
 static const int8_t iq2_xxs_grid[2048] = {
 8, 8, 8, 8, 8, 8, 8, 8, 43, 8, 8, 8, 8, 8, 8, 8,

@@ -4,7 +4,7 @@
 void KERNEL(quantize)(const void *pointer, int row, void *scratch)
 {
     const struct quantize_args *args = pointer;
-    size_t width = (size_t)args->out.width, start = (size_t)row * width;
+    const size_t width = (size_t)args->out.width;
     (void)scratch;
-    quantize_values(args->x + start, start, width, &args->out);
+    quantize_values(args->x + (size_t)row * width, row, 0, width, &args->out);
 }

@@ -18,5 +18,5 @@ void KERNEL(rms_norm)(const void *pointer, int row, void *scratch)
             v = v16f_add(v, v16f_load_n(args->add + start + i, n));
         v16f_store_n(out + i, v, n);
     }
-    quantize_values(out, start, (size_t)width, &args->acts);
+    quantize_values(out, row, 0, (size_t)width, &args->acts);
 }

@@ -1,111 +1,25 @@
-/* A tile of sixteen weight rows times T input rows: specrt/reference/linear.py says what it is.
+/* A tile of sixteen weight rows times a panel of input rows: specrt/reference/linear.py says what it
+ * is, quant_types.h how weights lie, linear.h how rows do.
  *
- * Segment by segment the tile is decoded once, into the form that the dots read (column groups of
- * four bytes, or single floats, of sixteen rows side by side), then every input row passes over it
- * with its accumulator in a register. So decoding costs the same for one input row as for 512, and
- * a row's additions do not depend on how many there are.
+ * Codes go from memory through registers into the dots, once for all rows of a panel; a row's
+ * accumulator stays in a register through a segment. So a row's additions are its own, and do not
+ * depend on how many rows there are.
  */
-#include "decode.h"
 #include "tile.h"
-
-#define FLOAT_BLOCK 32 /* columns that are a block of float weights; the last may be short */
+#include "quant_tables.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* The most input rows that pass together; registers decide, the result does not depend on it. */
 #if defined(__AVX512F__)
-#define GROUP 8
+#define GROUP PANEL
 #elif defined(__AVX2__)
 #define GROUP 2
 #else
 #define GROUP 1
 #endif
 
-struct tile {
-    const struct weight *weight;
-    int first_row;
-    float *totals[2];       /* [T][16]; the second for int8x2 */
-    float *scale, *minimum; /* [sub-blocks of a segment][16] */
-    uint8_t *codes;         /* [columns / 4][16][4], or floats: [columns][16] */
-    uint8_t *rows;          /* sixteen decoded rows, one behind the other */
-};
-
-static struct tile tile_at(const struct weight *weight, int tile, int num_rows, void *scratch)
-{
-    size_t columns = segment_columns(weight->num_cols);
-    struct tile t = {.weight = weight, .first_row = tile * TILE_ROWS};
-    t.totals[0] = scratch;
-    t.totals[1] = t.totals[0] + (size_t)num_rows * LANES;
-    t.scale = t.totals[1] + (size_t)num_rows * LANES;
-    t.minimum = t.scale + columns;
-    t.codes = (uint8_t *)(t.minimum + columns);
-    t.rows = t.codes + 64 * columns;
-    return t;
-}
-
-/* A lane's weight row; lanes behind the last row repeat it. */
-static inline int lane_row(const struct tile *t, int lane)
-{
-    int row = t->first_row + lane;
-    return row < t->weight->num_rows ? row : t->weight->num_rows - 1;
-}
-
-typedef void blocks_fn(const struct tile *t, int first, int count);
-
-ALWAYS_INLINE void decode_blocks(const struct tile *t, int first, int count, decode_fn *decode,
-                                 const int block, const int num_bytes, const int sub)
-{
-    const uint8_t *row[LANES];
-    /* The next tile is fetched in bursts of about ten lines, in order of addresses: hardware does
-     * not follow sixteen streams, and single lines come at half the speed. */
-    const int burst = block == 32 ? 16 : 4;
-    const uint8_t *next = t->weight->raw + (size_t)(t->first_row + LANES) * t->weight->row_bytes
-                          + (size_t)first * (size_t)num_bytes * LANES;
-    for (int lane = 0; lane < LANES; lane++)
-        row[lane] = t->weight->raw + lane_row(t, lane) * t->weight->row_bytes
-                    + (size_t)first * (size_t)num_bytes;
-    for (int b = 0; b < count; b++) {
-        int at = b * (block / sub) * LANES;
-        for (int lane = 0; lane < LANES; lane++) {
-            if (lane % burst == 0) {
-                for (int line = 0; line < burst * num_bytes; line += 64)
-                    __builtin_prefetch(next + line);
-                next += burst * num_bytes;
-            }
-            decode(row[lane] + b * num_bytes, t->rows + lane * block, t->scale + at + lane,
-                   t->minimum + at + lane);
-        }
-        uint8_t *codes = t->codes + b * block * LANES;
-        for (int column = 0; column < block; column += 16)
-            transpose_16x4(t->rows + column, (size_t)block, codes + column * LANES);
-    }
-}
-
-#define X(TYPE, name, block, num_bytes, sub, offset, has_minimum)         \
-    static void blocks_##name(const struct tile *t, int first, int count) \
-    {                                                                     \
-        decode_blocks(t, first, count, decode_##name, block, num_bytes, sub); \
-    }
-QUANT_TYPES(X)
-#undef X
-
-static const struct quant_type {
-    int block, num_bytes, sub, offset, has_minimum;
-    decode_fn *decode;
-    blocks_fn *blocks;
-} quant_types[NUM_TYPES] = { /* zeros for the float types */
-#define X(TYPE, name, block, num_bytes, sub, offset, has_minimum) \
-    [TYPE_##TYPE] = {block, num_bytes, sub, offset, has_minimum, decode_##name, blocks_##name},
-    QUANT_TYPES(X)
-#undef X
-};
-
-/* call(n) with the constant n = min(left, GROUP): each number of rows has a body of its own, since
- * rows that pass together cost little more than one, whose dots wait for each other. */
-#define WITH_GROUP(left, call)           \
-    switch ((left) < GROUP ? (left) : GROUP) { \
-        GROUPS(call)                     \
-    }
+/* call(n) with the constant n = min(left, GROUP). */
 #define GROUP_CASE(call, n) \
     case n:                 \
         call(n);            \
@@ -119,186 +33,262 @@ static const struct quant_type {
 #else
 #define GROUPS(call) GROUP_CASE(call, 1)
 #endif
-
-ALWAYS_INLINE void add_totals(float *totals, int row, const v16f *acc, const int group)
-{
-    for (int g = 0; g < group; g++) {
-        float *total = totals + (row + g) * LANES;
-        v16f_store(total, v16f_add(v16f_load(total), acc[g]));
+#define WITH_GROUP(left, call)                 \
+    switch ((left) < GROUP ? (left) : GROUP) { \
+        GROUPS(call)                           \
     }
+
+struct panel {
+    const int8_t *q;
+    const float *d, *s;
+    const int32_t *sums;
+    int num_rows;
+};
+
+static inline struct panel panel_at(const struct int8_rows *x, const struct acts *acts, int panel)
+{
+    const size_t start = (size_t)panel * PANEL * (size_t)acts->width;
+    return (struct panel){x->q + start, x->d + start / 32, x->s + start / 32, x->sums + start / 16,
+                          panel_rows(acts, panel)};
 }
 
-/* One segment for input rows row .. row + group: columns first .. first + count. */
-ALWAYS_INLINE void dot_rows(const struct tile *t, const struct int8_rows *x, float *totals, int row,
-                            int first, int count, int offset, const int sub, const int has_minimum,
-                            const int group)
+/* Four columns of sixteen rows: group < 8 of 32 columns. */
+ALWAYS_INLINE v64 code_group(const v64 *low, const v64 *high, const int group, const int low_bits,
+                             const int high_bits)
 {
-    size_t width = (size_t)t->weight->num_cols;
-    const int8_t *q = x->q + row * width + first;
-    const float *d = x->d + (row * width + first) / 32;
-    const int32_t *sums = x->sums + (row * width + first) / 16;
-    const uint8_t *codes = t->codes;
-    const float *scale = t->scale, *minimum = t->minimum;
-    v16f acc[GROUP];
+    if (low_bits == 8)
+        return low[group];
+    const int bit = group * low_bits;
+    v64 codes = v64_bits(low[bit / 8], bit % 8, (1 << low_bits) - 1);
+    if (high_bits) {
+        const int place = group * high_bits;
+        v64 more = v64_bits(high[place / 8], place % 8, (1 << high_bits) - 1);
+        codes = v64_with_high(codes, more, low_bits);
+    }
+    return codes;
+}
+
+ALWAYS_INLINE v16f load_halves(const uint8_t *p, const int is_bf16)
+{
+    return is_bf16 ? v16f_load_bf16((const uint16_t *)p) : v16f_load_f16((const uint16_t *)p);
+}
+
+/* Rows first .. first + rows of a panel times one tile; what follows out are the type's traits. */
+ALWAYS_INLINE void times(const struct weight *weight, const uint8_t *codes, const struct panel *x,
+                         const int first, float *out, const int block, const int sub,
+                         const int offset, const int minimum, const int low_bits,
+                         const int high_bits, const enum scales form, const float factor,
+                         const uint8_t *values, const int rows)
+{
+    const int has_subs = form == SCALES_BYTES || form == SCALES_NIBBLES, wide = offset == 128;
+    const int shift = wide ? offset - DOT_WIDE_OFFSET : offset;
+    const size_t stride = GROUP == PANEL ? (size_t)rows : (size_t)x->num_rows;
+    const int num_blocks = weight->num_cols / block;
+    const int step = (num_blocks + NUM_SEGMENTS - 1) / NUM_SEGMENTS;
+    const uint8_t *scales = codes + weight->scales_at;
+    const int8_t *q = x->q + 4 * first;
+    const float *d = x->d + first, *s = x->s + first;
+    const int32_t *sums = x->sums + first;
+    const v64 table = values ? v64_set16(values) : v64_load(codes);
+    v16f total[GROUP];
 #pragma GCC unroll 8
-    for (int g = 0; g < group; g++)
-        acc[g] = v16f_set1(0.0f);
-    for (int column = 0; column < count; column += sub) {
-        v16i dot[GROUP];
-        float sum[GROUP];
+    for (int r = 0; r < rows; r++)
+        total[r] = v16f_set1(0.0f);
+    for (int left = num_blocks; left > 0; left -= step) {
+        v16f acc[GROUP];
 #pragma GCC unroll 8
-        for (int g = 0; g < group; g++) {
-            const int32_t *s = sums + g * (width / 16) + column / 16;
-            int32_t exact = sub == 16 ? s[0] : s[0] + s[1];
-            sum[g] = (float)exact;
-            dot[g] = v16i_set1(-offset * exact);
-        }
-#pragma GCC unroll 8
-        for (int c = 0; c < sub; c += 4, codes += 64)
-#pragma GCC unroll 8
-            for (int g = 0; g < group; g++) {
-                int32_t four;
-                memcpy(&four, q + g * width + column + c, 4);
-                dot[g] = v16i_dot4(dot[g], codes, four);
+        for (int r = 0; r < rows; r++)
+            acc[r] = v16f_set1(0.0f);
+        for (int b = left < step ? left : step; b > 0; b--) {
+            v16f scale = v16f_mul(load_halves(scales, form == SCALES_BF16), v16f_set1(factor));
+            v16f lowest = v16f_set1(0.0f);
+            scales += 2 * LANES;
+            if (minimum) {
+                lowest = load_halves(scales, 0);
+                scales += 2 * LANES;
             }
-        v16f lane_scale = v16f_load(scale), lane_minimum = v16f_load(minimum);
-        scale += LANES;
-        minimum += LANES;
+            const v16f block_scale = scale, block_lowest = lowest;
+            for (int column = 0; column < block; column += 32) {
+                v64 low[8], high[2];
 #pragma GCC unroll 8
-        for (int g = 0; g < group; g++) {
-            float row_d = d[g * (width / 32) + column / 32];
-            v16f factor = v16f_mul(lane_scale, v16f_set1(row_d));
-            acc[g] = v16f_fma(factor, v16i_to_float(dot[g]), acc[g]);
-            if (has_minimum)
-                acc[g] = v16f_fma(lane_minimum, v16f_set1(row_d * sum[g]), acc[g]);
+                for (int i = 0; i < low_bits; i++, codes += 64)
+                    low[i] = v64_load(codes);
+#pragma GCC unroll 2
+                for (int i = 0; i < high_bits; i++, codes += 64)
+                    high[i] = v64_load(codes);
+#pragma GCC unroll 2
+                for (int half = 0; half < 32 / sub; half++) {
+                    v16i dot[GROUP];
+#pragma GCC unroll 8
+                    for (int r = 0; r < rows; r++) {
+                        if (shift == 0) {
+                            dot[r] = v16i_set1(0);
+                            continue;
+                        }
+                        v16i sum = v16i_set1(sums[r + half * stride]);
+                        if (sub == 32)
+                            sum = v16i_add(sum, v16i_set1(sums[r + stride]));
+                        dot[r] = v16i_mul(sum, v16i_set1(-shift));
+                    }
+#pragma GCC unroll 8
+                    for (int i = 0; i < sub / 4; i++, q += 4 * stride) {
+                        v64 w = code_group(low, high, half * sub / 4 + i, low_bits, high_bits);
+                        if (values)
+                            w = v64_lookup(table, w);
+#pragma GCC unroll 8
+                        for (int r = 0; r < rows; r++) {
+                            int32_t four;
+                            memcpy(&four, q + 4 * r, 4);
+                            dot[r] = wide ? v16i_dot4_wide(dot[r], w, four)
+                                          : v16i_dot4(dot[r], w, four);
+                        }
+                    }
+                    if (has_subs) {
+                        v16i sc = form == SCALES_NIBBLES ? v16i_load_bits(scales, 0, 15)
+                                                         : v16i_load_i8((const int8_t *)scales);
+                        scale = v16f_mul(block_scale, v16i_to_float(sc));
+                        if (minimum) {
+                            v16i m = form == SCALES_NIBBLES ? v16i_load_bits(scales, 4, 15)
+                                                            : v16i_load_bits(scales + LANES, 0, 255);
+                            lowest = v16f_mul(block_lowest, v16i_to_float(m));
+                        }
+                        scales += form == SCALES_BYTES && minimum ? 2 * LANES : LANES;
+                    }
+#pragma GCC unroll 8
+                    for (int r = 0; r < rows; r++) {
+                        v16f both = v16f_mul(scale, v16f_set1(d[r]));
+                        acc[r] = v16f_fma(both, v16i_to_float(dot[r]), acc[r]);
+                        if (minimum) {
+                            float sum = sub == 32 ? s[r] : d[r] * (float)sums[r + half * stride];
+                            acc[r] = v16f_fma(lowest, v16f_set1(sum), acc[r]);
+                        }
+                    }
+                }
+                d += stride;
+                s += stride;
+                sums += 2 * stride;
+            }
         }
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++)
+            total[r] = v16f_add(total[r], acc[r]);
     }
-    add_totals(totals, row, acc, group);
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+        v16f_store(out + LANES * r, total[r]);
 }
 
-ALWAYS_INLINE void dot_all(const struct tile *t, const struct int8_rows *x, float *totals,
-                           int num_rows, int first, int count, int offset, const int sub,
-                           const int has_minimum)
+ALWAYS_INLINE void times_panel(const struct weight *weight, const uint8_t *tile,
+                               const struct panel *x, float *out, const int block, const int sub,
+                               const int offset, const int minimum, const int low_bits,
+                               const int high_bits, const enum scales form, const float factor,
+                               const uint8_t *values)
 {
-#define DOT_ROWS(group) dot_rows(t, x, totals, row, first, count, offset, sub, has_minimum, group)
-    for (int row = 0; row < num_rows; row += GROUP)
-        WITH_GROUP(num_rows - row, DOT_ROWS)
-#undef DOT_ROWS
+#define TIMES(rows)                                                                             \
+    times(weight, tile, x, row, out + LANES * row, block, sub, offset, minimum, low_bits, high_bits, \
+          form, factor, values, rows)
+    for (int row = 0; row < x->num_rows; row += GROUP)
+        WITH_GROUP(x->num_rows - row, TIMES)
+#undef TIMES
 }
 
-static void dot_segment(const struct tile *t, const struct quant_type *type,
-                        const struct int8_rows *x, float *totals, int num_rows, int first,
-                        int count)
-{
-    if (type->sub == 16 && type->has_minimum)
-        dot_all(t, x, totals, num_rows, first, count, type->offset, 16, 1);
-    else if (type->sub == 16)
-        dot_all(t, x, totals, num_rows, first, count, type->offset, 16, 0);
-    else if (type->has_minimum)
-        dot_all(t, x, totals, num_rows, first, count, type->offset, 32, 1);
-    else
-        dot_all(t, x, totals, num_rows, first, count, type->offset, 32, 0);
-}
+typedef void times_fn(const struct weight *weight, const uint8_t *tile, const struct panel *x,
+                      float *out);
 
-static void int8_tile(const struct tile *t, const struct acts *acts)
-{
-    const struct quant_type *type = &quant_types[t->weight->type];
-    int num_blocks = t->weight->num_cols / type->block;
-    int step = (num_blocks + NUM_SEGMENTS - 1) / NUM_SEGMENTS;
-    for (int first = 0; first < num_blocks; first += step) {
-        int count = num_blocks - first < step ? num_blocks - first : step;
-        int column = first * type->block, columns = count * type->block;
-        type->blocks(t, first, count);
-        dot_segment(t, type, &acts->first, t->totals[0], acts->num_rows, column, columns);
-        if (t->weight->form == FORM_INT8X2)
-            dot_segment(t, type, &acts->second, t->totals[1], acts->num_rows, column, columns);
+#define X(TYPE, name, block, bytes, sub, offset, minimum, low, high, scales, factor, values)     \
+    static void times_##name(const struct weight *weight, const uint8_t *tile,                   \
+                             const struct panel *x, float *out)                                  \
+    {                                                                                            \
+        times_panel(weight, tile, x, out, block, sub, offset, minimum, low, high, scales, factor, \
+                    values);                                                                     \
     }
+QUANT_TYPES(X)
+#undef X
+
+static times_fn *const times_of[NUM_TYPES] = {
+#define X(TYPE, name, ...) [TYPE_##TYPE] = times_##name,
+    QUANT_TYPES(X)
+#undef X
+};
+
+ALWAYS_INLINE v16f load_column(const uint8_t *tile, size_t column, const int type)
+{
+    if (type == TYPE_F32)
+        return v16f_load((const float *)tile + LANES * column);
+    return load_halves(tile + 2 * LANES * column, type == TYPE_BF16);
 }
 
-void KERNEL(read_floats)(const struct weight *weight, int row, int first, int count, float *out)
+/* Float columns, one chain of fmas through a segment. */
+ALWAYS_INLINE void chain(const struct weight *weight, const uint8_t *tile, const float *x,
+                         float *out, const int type, const int rows)
 {
-    const uint8_t *raw = weight->raw + row * weight->row_bytes;
-    if (weight->type == TYPE_F32) {
-        memcpy(out, raw + 4 * (size_t)first, 4 * (size_t)count);
-    } else if (weight->type == TYPE_F16 || weight->type == TYPE_BF16) {
-        const uint16_t *p = (const uint16_t *)raw + first;
-        int f16 = weight->type == TYPE_F16, i = 0;
-        for (; i + LANES <= count; i += LANES)
-            v16f_store(out + i, f16 ? v16f_load_f16(p + i) : v16f_load_bf16(p + i));
-        v16f tail = f16 ? v16f_load_f16_n(p + i, count - i) : v16f_load_bf16_n(p + i, count - i);
-        v16f_store_n(out + i, tail, count - i);
-    } else {
-        const struct quant_type *type = &quant_types[weight->type];
-        uint8_t codes[256];
-        float scale[16 * LANES], minimum[16 * LANES];
-        for (int c = first; c < first + count; c++) {
-            if (c == first || c % type->block == 0)
-                type->decode(raw + c / type->block * type->num_bytes, codes, scale, minimum);
-            int at = c % type->block, sub = at / type->sub * LANES;
-            float value = scale[sub] * (float)(codes[at] - type->offset);
-            *out++ = type->has_minimum ? value + minimum[sub] : value;
+    const size_t width = (size_t)weight->num_cols, block = (size_t)weight->block;
+    const size_t step = block * (((width + block - 1) / block + NUM_SEGMENTS - 1) / NUM_SEGMENTS);
+    v16f total[GROUP];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+        total[r] = v16f_set1(0.0f);
+    for (size_t first = 0; first < width; first += step) {
+        const size_t last = width - first < step ? width : first + step;
+        v16f acc[GROUP];
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++)
+            acc[r] = v16f_set1(0.0f);
+        for (size_t column = first; column < last; column++) {
+            v16f w = load_column(tile, column, type);
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; r++)
+                acc[r] = v16f_fma(w, v16f_set1(x[r * width + column]), acc[r]);
         }
-    }
-}
-
-ALWAYS_INLINE void chain_rows(const struct tile *t, const float *x, int row, int first, int count,
-                              const int group)
-{
-    size_t width = (size_t)t->weight->num_cols;
-    const float *values = (const float *)t->codes;
-    v16f acc[GROUP];
-    x += row * width + first;
 #pragma GCC unroll 8
-    for (int g = 0; g < group; g++)
-        acc[g] = v16f_set1(0.0f);
-    for (int column = 0; column < count; column++) {
-        v16f w = v16f_load(values + column * LANES);
+        for (int r = 0; r < rows; r++)
+            total[r] = v16f_add(total[r], acc[r]);
+    }
 #pragma GCC unroll 8
-        for (int g = 0; g < group; g++)
-            acc[g] = v16f_fma(w, v16f_set1(x[g * width + column]), acc[g]);
-    }
-    add_totals(t->totals[0], row, acc, group);
+    for (int r = 0; r < rows; r++)
+        v16f_store(out + LANES * r, total[r]);
 }
 
-static void float_tile(const struct tile *t, const struct acts *acts)
+static void chain_panel(const struct weight *weight, const uint8_t *tile, const float *x,
+                        int num_rows, float *out)
 {
-    const int num_cols = t->weight->num_cols, own = quant_types[t->weight->type].block;
-    const int block = own ? own : FLOAT_BLOCK, num_blocks = (num_cols + block - 1) / block;
-    const int step = block * ((num_blocks + NUM_SEGMENTS - 1) / NUM_SEGMENTS);
-    for (int first = 0; first < num_cols; first += step) {
-        int count = num_cols - first < step ? num_cols - first : step;
-        for (int lane = 0; lane < LANES; lane++)
-            KERNEL(read_floats)(t->weight, lane_row(t, lane), first, count,
-                                (float *)t->rows + lane * step);
-        for (int column = 0; column < count; column += 4) /* behind count: unused */
-            transpose_16x4((float *)t->rows + column, 4 * (size_t)step, t->codes + 64 * column);
-#define CHAIN_ROWS(group) chain_rows(t, acts->x, row, first, count, group)
-        for (int row = 0; row < acts->num_rows; row += GROUP)
-            WITH_GROUP(acts->num_rows - row, CHAIN_ROWS)
-#undef CHAIN_ROWS
+    const size_t width = (size_t)weight->num_cols;
+#define CHAIN(type, rows) chain(weight, tile, x + row * width, out + LANES * row, type, rows)
+#define CHAIN_F32(rows) CHAIN(TYPE_F32, rows)
+#define CHAIN_F16(rows) CHAIN(TYPE_F16, rows)
+#define CHAIN_BF16(rows) CHAIN(TYPE_BF16, rows)
+    for (size_t row = 0; row < (size_t)num_rows; row += GROUP) {
+        const int left = num_rows - (int)row;
+        if (weight->type == TYPE_F32)
+            WITH_GROUP(left, CHAIN_F32)
+        else if (weight->type == TYPE_F16)
+            WITH_GROUP(left, CHAIN_F16)
+        else
+            WITH_GROUP(left, CHAIN_BF16)
     }
 }
 
-float *KERNEL(linear_tile)(const struct weight *weight, const struct acts *acts, int tile,
-                           void *scratch)
+void KERNEL(tile_times)(const struct weight *weight, const struct acts *acts, int tile, int panel,
+                        float *out)
 {
-    struct tile t = tile_at(weight, tile, acts->num_rows, scratch);
-    int second = weight->form == FORM_INT8X2, size = acts->num_rows * LANES;
-    memset(t.totals[0], 0, 4 * (size_t)size * (second ? 2 : 1));
+    const uint8_t *at = weight->tiles + (size_t)tile * weight->tile_bytes;
+    const int num_rows = panel_rows(acts, panel);
     if (weight->form == FORM_F32)
-        float_tile(&t, acts);
-    else
-        int8_tile(&t, acts);
-    v16f bias = v16f_set1(0.0f);
-    if (weight->bias)
-        bias = v16f_load_n(weight->bias + t.first_row, tile_rows(weight, tile));
-    for (int i = 0; i < size; i += LANES) {
-        v16f total = v16f_load(t.totals[0] + i);
-        if (second)
-            total = v16f_add(total, v16f_load(t.totals[1] + i));
-        if (weight->bias)
-            total = v16f_add(total, bias);
-        v16f_store(t.totals[0] + i, total);
+        chain_panel(weight, at, acts->x + (size_t)panel * PANEL * (size_t)acts->width, num_rows, out);
+    else {
+        struct panel x = panel_at(&acts->first, acts, panel);
+        times_of[weight->type](weight, at, &x, out);
     }
-    return t.totals[0];
+    if (weight->form == FORM_INT8X2) {
+        struct panel x = panel_at(&acts->second, acts, panel);
+        float more[PANEL * LANES];
+        times_of[weight->type](weight, at, &x, more);
+        for (int i = 0; i < num_rows * LANES; i += LANES)
+            v16f_store(out + i, v16f_add(v16f_load(out + i), v16f_load(more + i)));
+    }
+    if (weight->bias) {
+        const v16f bias = v16f_load_n(weight->bias + tile * TILE_ROWS, tile_rows(weight, tile));
+        for (int i = 0; i < num_rows * LANES; i += LANES)
+            v16f_store(out + i, v16f_add(v16f_load(out + i), bias));
+    }
 }
