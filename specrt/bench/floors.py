@@ -152,7 +152,18 @@ def show_parts(parts: Sequence[Part]) -> None:
     """Trunk, head and attention apart."""
     show(
         "Its parts: what it takes more than without them, at the least; the floor is the roofline",
-        ("part", "T", "context", "ms", "MB", "int GMAC", "float GMAC", "floor ms", "factor"),
+        (
+            "part",
+            "T",
+            "context",
+            "ms",
+            "MB",
+            "packed MB",
+            "int GMAC",
+            "float GMAC",
+            "floor ms",
+            "factor",
+        ),
         [
             (
                 one.part,
@@ -160,6 +171,7 @@ def show_parts(parts: Sequence[Part]) -> None:
                 str(one.cached),
                 number(one.ms),
                 number(one.touched.num_bytes / 1e6, 1),
+                number(one.touched.packed_bytes / 1e6, 1),
                 number(one.touched.int_products / 1e9, 3),
                 number(one.touched.float_products / 1e9, 3),
                 number(one.floor_ms, 3),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,8 @@ from specrt._ext.host_ops import (
 )
 from specrt.bench.timing import WrongResultError
 from specrt.host import HostOps
+from specrt.host.huge_pages import huge_bytes
 
-HUGE_PAGE: Final = 2 << 20
 PART_BYTES: Final = 256 << 10
 """Of memory that one thread takes at a time."""
 CACHES: Final = 4
@@ -63,7 +62,7 @@ def read_speed(ops: HostOps, num_bytes: int) -> Speed:
         WrongResultError: the sum of what was read is not that of what is there.
     """
     parts = max(1, round(num_bytes / PART_BYTES))
-    memory = huge_memory(parts * PART_BYTES)
+    memory = huge_bytes(parts * PART_BYTES)
     words = memory.view(np.uint64)
     words[:] = np.arange(len(words), dtype=np.uint64)
     sums = ops.buffer((parts,), np.uint64)
@@ -109,20 +108,6 @@ def _multiply_speed(
     if (ends != lane).any():
         raise WrongResultError(f"multiply-adds sum to {ends[0]}, expected {lane}")
     return Speed(program.run, in_part * len(ends))
-
-
-def huge_memory(num_bytes: int) -> np.ndarray:
-    """[num_bytes] uint8 at a multiple of 2 MiB, in huge pages where the system has them."""
-    if hasattr(mmap, "MAP_PRIVATE"):
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # what is shared gets no huge pages
-        mapped = mmap.mmap(-1, num_bytes + HUGE_PAGE, flags=flags)
-    else:
-        mapped = mmap.mmap(-1, num_bytes + HUGE_PAGE)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        mapped.madvise(mmap.MADV_HUGEPAGE)
-    memory = np.frombuffer(mapped, np.uint8)
-    start = -memory.ctypes.data % HUGE_PAGE
-    return memory[start : start + num_bytes]
 
 
 def largest_cache() -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from specrt._ext.host_ops import packed_bytes
+from specrt.acts import input_form
 from specrt.gguf.reader import GGUFFile, Tensor
 from specrt.models import ARCHITECTURES
 from specrt.models.loader import Dims
@@ -33,17 +36,20 @@ class Touched:
 
     Args:
         num_bytes: of weights as the file stores them, and of keys and values as the cache does.
+        packed_bytes: the same, but of weights as the host op set packs them.
         int_products: of quantised weights and rows.
         float_products: of other weights, and of attention.
     """
 
     num_bytes: int = 0
+    packed_bytes: int = 0
     int_products: int = 0
     float_products: int = 0
 
     def __add__(self, other: Touched) -> Touched:
         return Touched(
             self.num_bytes + other.num_bytes,
+            self.packed_bytes + other.packed_bytes,
             self.int_products + other.int_products,
             self.float_products + other.float_products,
         )
@@ -73,8 +79,10 @@ def touched_by(gguf: GGUFFile, kv_type: KVType, cached: int, rows: int) -> dict[
     ends = cached + 1 + np.arange(rows)
     for heads, kv_heads, window in zip(dims.heads, dims.kv_heads, windows, strict=True):
         starts = np.maximum(0, ends - window) if window else np.zeros_like(ends)
+        read = 2 * int(ends[-1] - starts[0]) * kv_heads * row_bytes
         parts["attention"] += Touched(
-            num_bytes=2 * int(ends[-1] - starts[0]) * kv_heads * row_bytes,
+            num_bytes=read,
+            packed_bytes=read,
             float_products=2 * int((ends - starts).sum()) * heads * dims.head_dim,
         )
     return parts
@@ -85,7 +93,8 @@ def _weights(gguf: GGUFFile, rows: int) -> Iterator[tuple[str, Touched]]:
     head = "output.weight" if "output.weight" in gguf.tensors else "token_embd.weight"
     for name, tensor in gguf.tensors.items():
         if name == "token_embd.weight":
-            yield "trunk", Touched(rows * tensor.raw.shape[-1])
+            read = rows * tensor.raw.shape[-1]  # the table stays as it is
+            yield "trunk", Touched(read, read)
         if name == head:
             yield "head", _read_whole(tensor, rows)
         elif name != "token_embd.weight" and name not in UNREAD:
@@ -93,8 +102,11 @@ def _weights(gguf: GGUFFile, rows: int) -> Iterator[tuple[str, Touched]]:
 
 
 def _read_whole(tensor: Tensor, rows: int) -> Touched:
-    """A vector has no products that count."""
-    products = rows * tensor.shape[0] * tensor.shape[1] if len(tensor.shape) == 2 else 0
+    """A vector is float32 in memory, and has no products that count."""
+    kind, shape = tensor.type.name, tensor.shape
+    if len(shape) == 1:
+        return Touched(tensor.nbytes, 4 * shape[0])
+    packed, products = packed_bytes(kind, input_form(kind, "int8"), shape), rows * math.prod(shape)
     if tensor.type.is_quantized:
-        return Touched(tensor.nbytes, int_products=products)
-    return Touched(tensor.nbytes, float_products=products)
+        return Touched(tensor.nbytes, packed, int_products=products)
+    return Touched(tensor.nbytes, packed, float_products=products)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from specrt._ext.host_ops import packed_bytes
+from specrt.acts import input_form
 from specrt.bench.cases import MATRIX, TYPES, LinearCase
 from specrt.bench.machine_speed import CACHES, largest_cache
 from specrt.bench.op_calls import Call, random_tensor
@@ -30,6 +32,7 @@ class TypeSpeed:
 
     Args:
         bytes_per_weight: in the file.
+        packed_bytes_per_weight: as the kernels read it.
         gigabytes_per_second: of the file's bytes, by one thread; median.
         gigaproducts_per_second: multiply-adds, likewise.
     """
@@ -38,6 +41,7 @@ class TypeSpeed:
     level: str
     rows: int
     bytes_per_weight: float
+    packed_bytes_per_weight: float
     gigabytes_per_second: float
     gigaproducts_per_second: float
     rounds: int
@@ -90,6 +94,7 @@ def measure(
         rounds = int(min(max(seconds / once, LEAST_ROUNDS), MOST_ROUNDS))
         samples = interleaved(runs, rounds)
         weights = MATRIX[0] * MATRIX[1]
+        packed = packed_bytes(kind, input_form(kind, "int8"), MATRIX)
         for (level, rows), (_, copies, num_bytes) in programs.items():
             each = float(np.median(samples[level, rows])) / copies
             yield TypeSpeed(
@@ -97,6 +102,7 @@ def measure(
                 level=level,
                 rows=rows,
                 bytes_per_weight=num_bytes / weights,
+                packed_bytes_per_weight=packed / weights,
                 gigabytes_per_second=num_bytes / each / 1e9,
                 gigaproducts_per_second=rows * weights / each / 1e9,
                 rounds=rounds,
@@ -143,11 +149,12 @@ def show_speeds(speeds: Sequence[TypeSpeed], levels: Sequence[str]) -> None:
     columns = [(level, rows) for level in levels for rows in ROWS]
     show(
         "Weight types on one core, each equal to its twin: GB/s of the file's bytes, none cached",
-        ("type", "bits", *(f"{level} T={rows}" for level, rows in columns)),
+        ("type", "bits", "packed", *(f"{level} T={rows}" for level, rows in columns)),
         [
             (
                 kind,
-                number(8 * next(iter(found.values())).bytes_per_weight, 2),
+                number(8 * next(iter(found.values())).bytes_per_weight),
+                number(8 * next(iter(found.values())).packed_bytes_per_weight),
                 *(number(found[key].gigabytes_per_second, 1) for key in columns),
             )
             for kind, found in by_type.items()

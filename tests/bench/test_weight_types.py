@@ -65,7 +65,11 @@ def test_every_type_has_a_speed_at_every_level():
         assert one.gigabytes_per_second > 0 and one.rounds == weight_types.LEAST_ROUNDS
         ratio = one.gigaproducts_per_second / one.gigabytes_per_second
         assert ratio == pytest.approx(one.rows / one.bytes_per_weight)
-    assert {one.bytes_per_weight for one in speeds if one.type == "Q4_0"} == {18 / 32}
+    (bytes_of_q4_0,) = {
+        (one.bytes_per_weight, one.packed_bytes_per_weight) for one in speeds if one.type == "Q4_0"
+    }
+    packed = HostOps(1).weight(weight_types.random_tensor("Q4_0", *SHAPE)).tiles.nbytes
+    assert bytes_of_q4_0 == (18 / 32, packed / (SHAPE[0] * SHAPE[1]))
 
 
 def test_a_type_that_was_interrupted_has_no_line(capsys):
