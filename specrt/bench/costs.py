@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 
 import numpy as np
@@ -14,8 +15,17 @@ from specrt.speculative.simulator import Costs
 from specrt.state.messages import Window
 from specrt.stats import Stats
 
+WARM_TOKENS = 1023
+"""A prefill of every chunk size from 512 down to 1."""
 WARM_STEPS = 2
 """Kernels run in the first, and there is a graph from the second on."""
+
+
+def warm_up(llm: LLM, most: int) -> None:
+    """Record the programs of 1 .. ``most`` rows, and touch the pages of two sequences."""
+    with closing(llm.session()):
+        row_seconds(llm, most, WARM_TOKENS, rounds=1)
+    row_seconds(llm, most, WARM_TOKENS, rounds=1)
 
 
 def row_seconds(llm: LLM, most: int, cached: int, rounds: int) -> np.ndarray:

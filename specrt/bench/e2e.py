@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from specrt.bench.arguments import (
     positives,
     share,
 )
-from specrt.bench.costs import launches_per_step, row_seconds
+from specrt.bench.costs import launches_per_step, row_seconds, warm_up
 from specrt.bench.pairs import Pair, pairs
 from specrt.bench.prediction import RowCosts, predictions, show_predictions
 from specrt.bench.prediction import bounds_of as prediction_bounds
@@ -35,7 +34,6 @@ from specrt.options import MAX_DRAFT, SamplingParams
 from specrt.settings import GRAPH_BUDGET
 from specrt.speculative.registry import SpeculatorFactory, default_registry
 
-WARM_TOKENS = 1023  # a prefill of every chunk size from 512 down to 1
 ROW_ROUNDS = 5
 
 
@@ -221,9 +219,7 @@ def measure(
     First all programs are recorded, and the weights are in memory.
     """
     most_rows = llm.speculation.resolve(llm.generator.spec).num_draft + 1
-    with closing(llm.session()):  # so that the pages of both sequences get touched
-        row_seconds(llm, most_rows, WARM_TOKENS, rounds=1)
-    row_seconds(llm, most_rows, WARM_TOKENS, rounds=1)
+    warm_up(llm, most_rows)
     for prompt in prompts:
         if synthetic is not None:
             sweep.learn(synthetic, llm, prompt, params)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from specrt.bench.costs import warm_up
 from specrt.bench.governor_checks import plain_answer
 from specrt.bench.pairs import Pair, pairs
 from specrt.bench.prompts import Prompt
@@ -43,7 +44,8 @@ def measure(
     num_drafts: Sequence[int],
     synthetic: SyntheticSpeculator | None,
 ) -> Iterator[AtK]:
-    """Prompt by prompt every K, without the governor."""
+    """Prompt by prompt every K, without the governor; before, all programs are recorded."""
+    warm_up(llm, max(num_drafts) + 1)
     for prompt in prompts:
         if synthetic is not None:
             learn(synthetic, llm, prompt, params)
