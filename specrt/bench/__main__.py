@@ -1,11 +1,11 @@
-"""``python -m specrt.bench [e2e|ops|host|governor|load|kernels|verify-kernels]``."""
+"""``python -m specrt.bench COMMAND``; without one, e2e."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from specrt.bench import e2e, governor, host, kernels, load, ops, verify
+from specrt.bench import curve, e2e, floors, governor, host, kernels, load, ops, spread, verify
 from specrt.bench.timing import WrongResultError
 from specrt.cli.exits import exit_status
 from specrt.cli.flags import Parser
@@ -16,6 +16,9 @@ COMMANDS = {
     "host": host,
     "governor": governor,
     "load": load,
+    "floors": floors,
+    "curve": curve,
+    "spread": spread,
     "kernels": kernels,
     "verify-kernels": verify,
 }

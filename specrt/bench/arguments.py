@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from specrt.cli import flags
+from specrt.errors import OptionError
+from specrt.gguf.reader import GGUFFile
 from specrt.llm import LLM
+from specrt.models.loader import Dims
 from specrt.options import SpecOptions
 from specrt.speculative.registry import Registry
 
@@ -20,11 +24,27 @@ def positive(text: str) -> int:
     return value
 
 
+def positives(text: str) -> list[int]:
+    """Integers from 1 on, between commas."""
+    found = [positive(name) for name in names(text)]
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected integers joined by commas")
+    return sorted(set(found))
+
+
 def positive_number(text: str) -> float:
     """A finite number above 0."""
     value = float(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number > 0")
+    return value
+
+
+def share(text: str) -> float:
+    """A number from 0 to 1."""
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number from 0 to 1")
     return value
 
 
@@ -42,6 +62,33 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     """The model, and how to load it."""
     parser.add_argument("--model", metavar="FILE", help="a GGUF file, or a name that was pulled")
     flags.add_load(parser)
+
+
+def add_contexts(parser: argparse.ArgumentParser) -> None:
+    """``--context``: not how many positions are loaded, but how many lie before what is timed."""
+    parser.add_argument(
+        "--context",
+        dest="contexts",
+        type=positives,
+        default=[128, 4096],
+        metavar="N[,N]",
+        help="tokens before the rows (default: 128,4096)",
+    )
+
+
+def context_for(gguf: GGUFFile, contexts: Sequence[int], rows: int) -> int:
+    """The positions to load for that many rows behind each context.
+
+    Raises:
+        OptionError: they are more than the model was trained for.
+    """
+    needed, trained = max(contexts) + rows, Dims.read(gguf).context
+    if needed > trained:
+        raise OptionError(
+            f"--context {max(contexts)}: with {rows} rows behind it {needed} positions, expected "
+            f"at most {trained}, the context of {gguf.path}: pass a shorter --context"
+        )
+    return needed
 
 
 def add_answers(parser: argparse.ArgumentParser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 
 import numpy as np
@@ -12,9 +13,19 @@ from specrt.llm import LLM
 from specrt.options import MAX_DRAFT, SamplingParams
 from specrt.speculative.simulator import Costs
 from specrt.state.messages import Window
+from specrt.stats import Stats
 
+WARM_TOKENS = 1023
+"""A prefill of every chunk size from 512 down to 1."""
 WARM_STEPS = 2
 """Kernels run in the first, and there is a graph from the second on."""
+
+
+def warm_up(llm: LLM, most: int) -> None:
+    """Record the programs of 1 .. ``most`` rows, and touch the pages of two sequences."""
+    with closing(llm.session()):
+        row_seconds(llm, most, WARM_TOKENS, rounds=1)
+    row_seconds(llm, most, WARM_TOKENS, rounds=1)
 
 
 def row_seconds(llm: LLM, most: int, cached: int, rounds: int) -> np.ndarray:
@@ -73,6 +84,15 @@ def launches_per_step(llm: LLM, steps: int = 4) -> float | None:
     finally:
         llm.target.close_sequence(sequence)
     return (ops.num_launches - before) / steps
+
+
+def steps_seconds(stats: Stats, costs: np.ndarray) -> float:
+    """What the steps of a completion should take together.
+
+    Args:
+        costs: [65] float64, of a step by its K.
+    """
+    return sum(count * float(costs[k]) for k, count in stats.num_draft_counts.items())
 
 
 def replay_costs(rows: np.ndarray) -> Costs:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specrt.bench.costs import replay_costs, row_seconds
+from specrt.bench.costs import replay_costs, row_seconds, steps_seconds
 from specrt.bench.pairs import Pair, pairs, run
 from specrt.bench.prompts import Prompt
 from specrt.bench.scripted import ForcedRuntime, WrongSpeculator
@@ -160,7 +160,7 @@ def predicted(
     after = row_seconds(llm, most, middle, rounds)
     costs = replay_costs((before + after) / 2).verify
     stats = merged([pair.spec.completion.stats for pair in measured])
-    seconds = [_step_seconds(pair, costs) for pair in measured]
+    seconds = [steps_seconds(pair.spec.completion.stats, costs) for pair in measured]
     speeds = [pair.spec.tokens_per_second for pair in measured]
     return Predicted(
         prompt=prompt.id,
@@ -217,12 +217,8 @@ def _spec(llm: LLM, name: str) -> SpecOptions:
     return replace(llm.generator.spec, type=name, governor=True)
 
 
-def _step_seconds(pair: Pair, costs: np.ndarray) -> float:
-    """What the steps of the speculative answer should take together."""
-    counts = pair.spec.completion.stats.num_draft_counts
-    return sum(count * float(costs[num_draft]) for num_draft, count in counts.items())
-
-
 def _share(pair: Pair, costs: np.ndarray) -> float:
     tokens = len(pair.spec.completion.token_ids)
-    return pair.ratio * _step_seconds(pair, costs) / (tokens * float(costs[0]))
+    return (
+        pair.ratio * steps_seconds(pair.spec.completion.stats, costs) / (tokens * float(costs[0]))
+    )

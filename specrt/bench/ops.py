@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from specrt.bench import device_ops
+from specrt.bench import device_ops, weight_types
 from specrt.bench.arguments import add_json, names, positive, positive_number
 from specrt.bench.op_calls import Call
 from specrt.bench.op_cases import OPS, check_results
@@ -52,9 +52,18 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--level", type=names, metavar="L[,L]", help="instruction sets; all of the machine's"
     )
     parser.add_argument(
+        "--types",
+        type=names,
+        nargs="?",
+        const=[],
+        metavar="T[,T]",
+        help="instead: weight types on one core at each level; all of them",
+    )
+    parser.add_argument(
         "--seconds",
         type=positive_number,
-        help=f"for a case: {SECONDS} at all levels; on a GPU {device_ops.SECONDS}",
+        help=f"for a case: {SECONDS} at all levels; on a GPU {device_ops.SECONDS}; for a type: "
+        f"{weight_types.SECONDS}",
     )
 
 
@@ -76,7 +85,12 @@ def run(args: argparse.Namespace) -> int:
     if args.device != "cpu":
         _check_device(args)
         return device_ops.run(args)
-    host = {level: HostOps(args.threads, level) for level in args.level or available_levels()}
+    levels = args.level or available_levels()
+    if args.types is not None:
+        if args.op or args.threads:
+            raise OptionError("--types are products on one core: leave --op and --threads out")
+        return weight_types.run(args, levels)
+    host = {level: HostOps(args.threads, level) for level in levels}
     seconds = args.seconds or SECONDS
     times, complete = collect(measure(host, args.op or list(OPS), seconds))
     show(
@@ -111,8 +125,10 @@ def _check_device(args: argparse.Namespace) -> None:
             f"--device {args.device}: it has no times that mean anything; check its results with "
             f"verify-kernels --device {args.device}"
         )
-    if args.threads or args.level:
-        raise OptionError("--threads and --level are of the CPU: leave them out with --device cuda")
+    if args.threads or args.level or args.types is not None:
+        raise OptionError(
+            "--threads, --level and --types are of the CPU: leave them out with --device cuda"
+        )
 
 
 def measure(host: dict[str, HostOps], ops: Sequence[str], seconds: float) -> Iterator[OpTime]:

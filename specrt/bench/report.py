@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -110,14 +111,23 @@ def show(
     console.print(table)
 
 
-def check_writable(path: Path | None) -> None:
+def check_writable(path: Path | None, flag: str = "--json") -> None:
     """Find out before the work whether its result could be saved.
+
+    Args:
+        path: where to, None for nowhere.
+        flag: that gave it.
 
     Raises:
         OptionError: it could not.
     """
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise OptionError(f"--json {path}: expected a file in a folder that exists")
+    if path is None:
+        return
+    place = path if path.exists() else path.absolute().parent
+    if path.is_dir() or not path.absolute().parent.is_dir() or not os.access(place, os.W_OK):
+        raise OptionError(
+            f"{flag} {path}: expected a file that can be written, in a folder that exists"
+        )
 
 
 def save(path: Path | None, content: dict[str, Any]) -> None:

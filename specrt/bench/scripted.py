@@ -1,4 +1,4 @@
-"""A drafter that is always wrong, and a runtime that emits a given text at the true cost."""
+"""Drafters that are wrong as often as one likes, and a runtime that emits a given text."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from specrt.speculative.runtime import Runtime
 from specrt.speculative.target import Target
 from specrt.state.messages import Draft, DraftContext, Kept, Tap, Verification, Window
 from specrt.state.sequence import Sequence
+
+POSITIONS = 1 << 16
+"""After which the draws of a synthetic drafter begin again."""
 
 
 class WrongSpeculator:
@@ -31,8 +34,8 @@ class WrongSpeculator:
         self.text: list[int] = []
 
     def propose(self, contexts: list[DraftContext]) -> list[Draft]:
-        """Neighbours of the true ids."""
-        return [Draft(self._neighbours(context), [], self.name) for context in contexts]
+        """A draft for each."""
+        return [Draft(self._drafted(context), [], self.name) for context in contexts]
 
     def commit(self, kept: list[Kept]) -> None:
         """Nothing to follow."""
@@ -44,10 +47,37 @@ class WrongSpeculator:
         """It needs nothing of what there is."""
         return sequence.cursor.num_tokens
 
-    def _neighbours(self, context: DraftContext) -> list[int]:
+    def _drafted(self, context: DraftContext) -> list[int]:
+        """Neighbours of the true ids."""
         end = context.sequence.cursor.num_tokens
         truth = self.text[end : end + context.num_draft]
         return [token - 1 if token else 1 for token in truth]
+
+
+class SyntheticSpeculator(WrongSpeculator):
+    """Proposes as much as it may; each token is right with one probability, whatever the others.
+
+    Whether a position is drafted rightly is drawn once, so that equal runs have equal drafts.
+
+    Args:
+        acceptance: the probability.
+        seed: of the draws.
+    """
+
+    name = "synthetic"
+
+    def __init__(self, acceptance: float, seed: int = 0) -> None:
+        super().__init__()
+        draws = np.random.default_rng(seed).random(POSITIONS)
+        self._right: list[bool] = (draws < acceptance).tolist()
+
+    def _drafted(self, context: DraftContext) -> list[int]:
+        end = context.sequence.cursor.num_tokens
+        truth, wrong = self.text[end : end + context.num_draft], super()._drafted(context)
+        return [
+            right if self._right[position % POSITIONS] else other
+            for position, (right, other) in enumerate(zip(truth, wrong, strict=True), end)
+        ]
 
 
 class ForcedRuntime(Runtime):

@@ -7,7 +7,7 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -60,20 +60,28 @@ def timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def rounds_of(
+    calls: Mapping[K, Callable[[], Any]],
+    rounds: int,
+    clock: Callable[[Callable[[], Any]], float] = timed,
+) -> Iterator[dict[K, float]]:
+    """Round after round what the clock gives for each call, every other round backwards.
+
+    What slows the machine for a while slows all of them alike.
+    """
+    for number in range(rounds):
+        order = list(calls)[:: -1 if number % 2 else 1]
+        yield {name: clock(calls[name]) for name in order}
+
+
 def interleaved(
     calls: Mapping[K, Callable[[], Any]],
     rounds: int,
     clock: Callable[[Callable[[], Any]], float] = timed,
 ) -> dict[K, list[float]]:
-    """What the clock gives for each call, all of them once a round, every other round backwards.
-
-    What slows the machine for a while slows all of them alike.
-    """
-    times: dict[K, list[float]] = {name: [] for name in calls}
-    for number in range(rounds):
-        for name in list(calls)[:: -1 if number % 2 else 1]:
-            times[name].append(clock(calls[name]))
-    return times
+    """The samples of each call, as ``rounds_of`` takes them."""
+    done = list(rounds_of(calls, rounds, clock))
+    return {name: [samples[name] for samples in done] for name in calls}
 
 
 def peak_memory() -> int:
