@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -74,6 +76,16 @@ def interleaved(
         for name in list(calls)[:: -1 if number % 2 else 1]:
             times[name].append(clock(calls[name]))
     return times
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """As timeit has it: a collection is not the work of the call that it falls into."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def peak_memory() -> int:
