@@ -6,10 +6,21 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Origin = Literal["accepted", "corrected", "bonus", "plain"]
 """Where an emitted token came from; plain is the next token of a step without a draft."""
+
+
+class HopSeconds(NamedTuple):
+    """Seconds of one step, hop by hop; ``prepare`` makes what must not count as the verify's."""
+
+    draft: float
+    prepare: float
+    verify: float
+    accept: float
+    rollback: float
+    commit: float
 
 
 @dataclass(slots=True)
@@ -28,6 +39,19 @@ class Phases:
     def add(self, phase: str, milliseconds: float) -> None:
         """Count time for a phase of that name."""
         setattr(self, phase, getattr(self, phase) + milliseconds)
+
+    def add_step(self, seconds: HopSeconds, *, plain: bool) -> None:
+        """Count a step, one without a draft as plain."""
+        draft, prepare, verify, accept, rollback, commit = seconds
+        forward = (prepare + verify) * 1e3
+        if plain:
+            self.plain += forward
+        else:
+            self.verify += forward
+        self.draft += draft * 1e3
+        self.accept += accept * 1e3
+        self.rollback += rollback * 1e3
+        self.commit += commit * 1e3
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:

@@ -21,6 +21,8 @@ from specrt.options import MAX_DRAFT
 WIDTH = 32
 SURE = 1000.0
 """The logit of the text's id, beside zeros."""
+LEAST_NANOSECONDS = 1_000_000
+"""Of a program, as of a small model's: the governor weighs all that drafting takes against it."""
 
 
 class Stopwatch:
@@ -76,6 +78,7 @@ class ScriptedProgram:
     def run(self) -> None:
         """One step of one sequence."""
         with self._script.watch.running():
+            end = perf_counter_ns() + LEAST_NANOSECONDS
             self._script.weights.max()
             rows, first = len(self.ids), int(self.step.positions[0]) + 1
             expected = self._script.text[first : first + rows]
@@ -85,6 +88,8 @@ class ScriptedProgram:
             wrong = np.flatnonzero(self.step.tokens[1:rows] != expected[:-1])
             m = int(wrong[0]) if len(wrong) else rows - 1
             self.outcomes[0] = m, expected[m], first + m
+            while perf_counter_ns() < end:
+                pass
 
     def _raise(self, logits: Array, tokens: list[int]) -> None:
         for row, token in self._script.raised:

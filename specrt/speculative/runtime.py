@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
-from itertools import pairwise
 
 from specrt.speculative import chain
 from specrt.speculative.accept import accept
-from specrt.speculative.request import Request
+from specrt.speculative.request import Request, WindowDrawer
 from specrt.speculative.speculator import taps_of
 from specrt.speculative.target import Target
 from specrt.state.messages import Acceptance, Draft, Kept, Tap, Verification, Window
-
-HOPS = ("draft", "prepare", "verify", "accept", "rollback", "commit")
+from specrt.state.sequence import Cursor
+from specrt.stats import HopSeconds
 
 
 class Runtime:
@@ -57,109 +55,118 @@ class Runtime:
             if kept is None:
                 return
             if kept.next_token is None:
-                kept = replace(kept, next_token=sequence.last_token)
+                kept = kept._replace(next_token=sequence.last_token)
             with stats.phases.timed("catch_up"):
                 chain.commit_prompt(request, kept)
 
     def _step(self, requests: list[Request]) -> list[Acceptance]:
-        clock = [time.perf_counter()]
-        drafts = chain.draft(requests, self.target.vocab_size)
-        clock.append(time.perf_counter())
-        taps = taps_of([member for request in requests for member in request.speculators])
+        target = self.target
+        begin = time.perf_counter()
+        drafts = chain.draft(requests, target.vocab_size)
+        drafted = time.perf_counter()
         windows = [
-            request.window(draft.tokens, self.target.max_draw_ids)
+            request.window(draft.tokens, target.max_draw_ids)
             for request, draft in zip(requests, drafts, strict=True)
         ]
-        logits = any(
-            request.needs_logits and window.draw is None
-            for request, window in zip(requests, windows, strict=True)
-        )
-        self.target.prepare(windows, taps=taps, logits=logits)
-        clock.append(time.perf_counter())
+        taps = taps_of([member for request in requests for member in request.speculators])
+        logits = _need_logits(requests, windows)
+        target.prepare(windows, taps=taps, logits=logits)
+        prepared = time.perf_counter()
         verification = self._verify(windows, taps, logits)
-        clock.append(time.perf_counter())
+        verified = time.perf_counter()
         acceptances = [
-            self._accept(request, windows[i], verification, i) for i, request in enumerate(requests)
-        ]
-        clock.append(time.perf_counter())
-        cursors = [
-            replace(
-                self.target.rollback(request.sequence, len(acceptance.tokens)),
-                num_tokens=request.sequence.cursor.num_tokens + len(acceptance.tokens),
-                text_len=acceptance.text_len,
-                finish_reason=acceptance.finish_reason,
+            accept(
+                request.sequence, WindowDrawer(request, window, verification, i), request.boundary
             )
+            for i, (request, window) in enumerate(zip(requests, windows, strict=True))
+        ]
+        accepted = time.perf_counter()
+        cursors = [
+            _moved(target.rollback(request.sequence, len(acceptance.tokens)), acceptance)
             for request, acceptance in zip(requests, acceptances, strict=True)
         ]
-        clock.append(time.perf_counter())
-        kept = [
-            self._kept(request, acceptances[i], verification, i)
-            for i, request in enumerate(requests)
-        ]
-        chain.commit(requests, kept)
-        clock.append(time.perf_counter())
-        spent = [after - before for before, after in pairwise(clock)]
-        seconds = dict(zip(HOPS, spent, strict=True))
+        rolled_back = time.perf_counter()
+        drafting = [i for i, request in enumerate(requests) if request.speculators]
+        chain.commit(
+            [requests[i] for i in drafting],
+            [_kept(windows[i], acceptances[i], verification, i) for i in drafting],
+        )
+        seconds = HopSeconds(
+            draft=drafted - begin,
+            prepare=prepared - drafted,
+            verify=verified - prepared,
+            accept=accepted - verified,
+            rollback=rolled_back - accepted,
+            commit=time.perf_counter() - rolled_back,
+        )
         num_rows = verification.row_offsets[-1]
-        self._observe(requests, drafts, acceptances, num_rows, seconds)
-        for i, request in enumerate(requests):
+        _observe(requests, drafts, acceptances, num_rows, seconds)
+        for request, draft, acceptance, cursor in zip(
+            requests, drafts, acceptances, cursors, strict=True
+        ):
             # What an interrupted step left behind goes; the cursor decides, and moves last.
             request.forget_after_cursor()
-            request.logprobs += acceptances[i].logprobs
-            _account(request, len(drafts[i].tokens), acceptances[i].num_accepted, seconds)
-            request.sequence.cursor = cursors[i]
+            request.logprobs += acceptance.logprobs
+            _account(request, len(draft.tokens), acceptance.num_accepted, seconds)
+            request.sequence.cursor = cursor
         return acceptances
-
-    def _observe(
-        self,
-        requests: list[Request],
-        drafts: list[Draft],
-        acceptances: list[Acceptance],
-        num_rows: int,
-        seconds: dict[str, float],
-    ) -> None:
-        """Tell the policies what the step cost, and what each sequence gained."""
-        cost = seconds["verify"] + seconds["accept"] + seconds["rollback"]
-        for rows in dict.fromkeys(request.policy.rows for request in requests):
-            if rows is not None:
-                rows.add(num_rows - 1, cost)
-        others = len(requests) - 1
-        upkeep = seconds["commit"] / len(requests)
-        for request, draft, acceptance in zip(requests, drafts, acceptances, strict=True):
-            num_proposed, num_matched = len(draft.tokens), acceptance.num_accepted
-            request.policy.observe(num_proposed, num_matched, upkeep, others)
 
     def _verify(self, windows: list[Window], taps: frozenset[Tap], logits: bool) -> Verification:
         return self.target.verify(windows, taps=taps, logits=logits)
 
-    def _accept(
-        self, request: Request, window: Window, verification: Verification, number: int
-    ) -> Acceptance:
-        drawer = request.drawer(window, verification, number)
-        return accept(request.sequence, window.tokens[1:], drawer, request.boundary)
 
-    def _kept(
-        self, request: Request, acceptance: Acceptance, verification: Verification, number: int
-    ) -> Kept:
-        first = verification.row_offsets[number]
-        count = len(acceptance.tokens)
-        return Kept(
-            sequence=request.sequence,
-            start_pos=request.sequence.cursor.cache_len,
-            tokens=[request.sequence.last_token, *acceptance.tokens[:-1]],
-            next_token=acceptance.tokens[-1],
-            taps={tap: rows[first : first + count] for tap, rows in verification.taps.items()},
-        )
+def _need_logits(requests: list[Request], windows: list[Window]) -> bool:
+    """True if a sampler reads them."""
+    for request, window in zip(requests, windows, strict=True):
+        if window.draw is None and request.needs_logits:
+            return True
+    return False
 
 
-def _account(
-    request: Request, num_draft: int, num_accepted: int, seconds: dict[str, float]
+def _moved(cursor: Cursor, acceptance: Acceptance) -> Cursor:
+    """A cursor that the target has moved, behind the emitted tokens."""
+    return cursor._replace(
+        num_tokens=cursor.num_tokens + len(acceptance.tokens),
+        text_len=acceptance.text_len,
+        finish_reason=acceptance.finish_reason,
+    )
+
+
+def _kept(window: Window, acceptance: Acceptance, verification: Verification, number: int) -> Kept:
+    first = verification.row_offsets[number]
+    count = len(acceptance.tokens)
+    return Kept(
+        sequence=window.sequence,
+        start_pos=window.start_pos,
+        tokens=window.tokens[:count],  # accepted ones are the draft's
+        next_token=acceptance.tokens[-1],
+        taps={tap: rows[first : first + count] for tap, rows in verification.taps.items()},
+    )
+
+
+def _observe(
+    requests: list[Request],
+    drafts: list[Draft],
+    acceptances: list[Acceptance],
+    num_rows: int,
+    seconds: HopSeconds,
 ) -> None:
+    """Tell the policies what the step cost, and what each sequence gained."""
+    cost = seconds.verify + seconds.accept + seconds.rollback
+    for rows in {request.policy.rows for request in requests}:
+        if rows is not None:
+            rows.add(num_rows - 1, cost)
+    others = len(requests) - 1
+    upkeep = seconds.commit / len(requests)
+    for request, draft, acceptance in zip(requests, drafts, acceptances, strict=True):
+        request.policy.observe(len(draft.tokens), acceptance.num_accepted, upkeep, others)
+
+
+def _account(request: Request, num_draft: int, num_accepted: int, seconds: HopSeconds) -> None:
     """Count one step and its time by phase."""
     stats, policy = request.stats, request.policy
-    stats.plain_step_ms = None if policy.plain_seconds is None else policy.plain_seconds * 1e3
+    plain_seconds = policy.plain_seconds
+    stats.plain_step_ms = None if plain_seconds is None else plain_seconds * 1e3
     stats.num_parked, stats.num_probes = policy.num_parked, policy.num_probes
     stats.count_step(num_draft, num_accepted)
-    forward = "verify" if num_draft else "plain"
-    for hop, spent in seconds.items():
-        stats.phases.add(forward if hop in ("prepare", "verify") else hop, spent * 1e3)
+    stats.phases.add_step(seconds, plain=not num_draft)

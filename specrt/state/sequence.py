@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from specrt.state.messages import FinishReason
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(NamedTuple):
     """All that a step moves; a step assigns a new one at its very end, or nothing.
+
+    A tuple, since every step makes two: a frozen dataclass takes three times as long.
 
     Args:
         num_tokens: ids in the history, the last of them not yet fed.
