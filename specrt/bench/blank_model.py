@@ -21,8 +21,6 @@ from specrt.options import MAX_DRAFT
 WIDTH = 32
 SURE = 1000.0
 """The logit of the text's id, beside zeros."""
-LEAST_NANOSECONDS = 1_000_000
-"""Of a program, as of a small model's: the governor weighs all that drafting takes against it."""
 
 
 class Stopwatch:
@@ -31,12 +29,9 @@ class Stopwatch:
     def __init__(self) -> None:
         self._nanoseconds = 0
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Count a with block."""
-        start = perf_counter_ns()
-        yield
-        self._nanoseconds += perf_counter_ns() - start
+    def stop(self, started: int) -> None:
+        """Count what went by since ``perf_counter_ns`` gave ``started``."""
+        self._nanoseconds += perf_counter_ns() - started
 
     def take(self) -> int:
         """What came together since the last call."""
@@ -77,19 +72,17 @@ class ScriptedProgram:
 
     def run(self) -> None:
         """One step of one sequence."""
-        with self._script.watch.running():
-            end = perf_counter_ns() + LEAST_NANOSECONDS
-            self._script.weights.max()
-            rows, first = len(self.ids), int(self.step.positions[0]) + 1
-            expected = self._script.text[first : first + rows]
-            self.ids[:] = expected
-            if self.logits is not None:
-                self._raise(self.logits, expected.tolist())
-            wrong = np.flatnonzero(self.step.tokens[1:rows] != expected[:-1])
-            m = int(wrong[0]) if len(wrong) else rows - 1
-            self.outcomes[0] = m, expected[m], first + m
-            while perf_counter_ns() < end:
-                pass
+        start = perf_counter_ns()
+        self._script.weights.max()
+        rows, first = len(self.ids), int(self.step.positions[0]) + 1
+        expected = self._script.text[first : first + rows]
+        self.ids[:] = expected
+        if self.logits is not None:
+            self._raise(self.logits, expected.tolist())
+        wrong = np.flatnonzero(self.step.tokens[1:rows] != expected[:-1])
+        m = int(wrong[0]) if len(wrong) else rows - 1
+        self.outcomes[0] = m, expected[m], first + m
+        self._script.watch.stop(start)
 
     def _raise(self, logits: Array, tokens: list[int]) -> None:
         for row, token in self._script.raised:

@@ -97,7 +97,7 @@ class Request:
     @property
     def draws_from_logits(self) -> bool:
         """True if argmax ids are not the next window's tokens."""
-        return self._samples or self._holds_back_ends
+        return self._samples or self.sequence.cursor.num_tokens < self.boundary.min_total
 
     @property
     def _holds_back_ends(self) -> bool:
