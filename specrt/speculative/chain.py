@@ -19,7 +19,7 @@ from specrt.state.sequence import Sequence
 
 def draft(requests: list[Request], vocab_size: int) -> list[Draft]:
     """One draft per request, from the first of its speculators that has one."""
-    drafts: dict[Request, Draft] = {}
+    drafts = dict.fromkeys(requests, NO_DRAFT)
     contexts: dict[Request, DraftContext] = {}
     lines = {request: list(request.speculators) for request in requests if request.speculators}
 
@@ -29,7 +29,7 @@ def draft(requests: list[Request], vocab_size: int) -> list[Draft]:
         seconds = (time.perf_counter() - start) / len(asked)
         proposed = [
             _checked(proposal, contexts[request], member, vocab_size)
-            for proposal, request in zip(proposals, asked, strict=True)
+            for request, proposal in zip(asked, proposals, strict=True)
         ]
         for request, proposal in zip(asked, proposed, strict=True):
             request.policy.proposed(member.name, len(proposal.tokens), seconds)
@@ -37,32 +37,30 @@ def draft(requests: list[Request], vocab_size: int) -> list[Draft]:
 
     while lines:
         member = _next_asked(list(lines.values()))
-        at_it = [request for request, line in lines.items() if line[0] is member]
         contexts.clear()
-        for request in at_it:
-            limit = _num_draft(request, member, len(requests) - 1)
-            if limit > 0:
-                contexts[request] = DraftContext(request.sequence, limit, request.pmin)
+        for request, line in lines.items():
+            if line[0] is member:
+                del line[0]
+                limit = _num_draft(request, member, len(requests) - 1)
+                if limit > 0:
+                    contexts[request] = DraftContext(request.sequence, limit, request.pmin)
         if contexts:
             _serve(member, list(contexts), ask)
-        for request in at_it:
-            del lines[request][0]
-            if not lines[request] or len(drafts.get(request, NO_DRAFT).tokens):
-                del lines[request]
-    return [drafts.get(request, NO_DRAFT) for request in requests]
+        lines = {r: line for r, line in lines.items() if line and not len(drafts[r].tokens)}
+    return list(drafts.values())
 
 
 def commit(requests: list[Request], kept: list[Kept]) -> None:
     """Every speculator hears of the rows of all requests that have it."""
     rows = dict(zip(requests, kept, strict=True))
     for member in {id(m): m for request in requests for m in request.speculators}.values():
-        _tell(member, {r: k for r, k in rows.items() if member in r.speculators})
+        _tell(member, rows, [request for request in requests if member in request.speculators])
 
 
 def commit_prompt(request: Request, kept: Kept) -> None:
     """Those who want the prompt hear of its rows."""
     for member in request.prompt_listeners:
-        _tell(member, {request: kept})
+        _tell(member, {request: kept}, [request])
 
 
 def reset(sequence: Sequence) -> None:
@@ -129,8 +127,8 @@ def _next_asked(lines: list[list[Speculator]]) -> Speculator:
     return lines[0][0]
 
 
-def _tell(member: Speculator, rows: dict[Request, Kept]) -> None:
-    _serve(member, list(rows), lambda m, told: m.commit([rows[request] for request in told]))
+def _tell(member: Speculator, rows: dict[Request, Kept], requests: list[Request]) -> None:
+    _serve(member, requests, lambda m, told: m.commit([rows[request] for request in told]))
 
 
 def _serve(

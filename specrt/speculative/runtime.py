@@ -60,10 +60,10 @@ class Runtime:
                 chain.commit_prompt(request, kept)
 
     def _step(self, requests: list[Request]) -> list[Acceptance]:
-        target = self.target
-        begin = time.perf_counter()
+        target, clock = self.target, time.perf_counter
+        begin = clock()
         drafts = chain.draft(requests, target.vocab_size)
-        drafted = time.perf_counter()
+        drafted = clock()
         windows = [
             request.window(draft.tokens, target.max_draw_ids)
             for request, draft in zip(requests, drafts, strict=True)
@@ -71,44 +71,39 @@ class Runtime:
         taps = taps_of([member for request in requests for member in request.speculators])
         logits = _need_logits(requests, windows)
         target.prepare(windows, taps=taps, logits=logits)
-        prepared = time.perf_counter()
+        prepared = clock()
         verification = self._verify(windows, taps, logits)
-        verified = time.perf_counter()
+        verified = clock()
         acceptances = [
             accept(
-                request.sequence, WindowDrawer(request, window, verification, i), request.boundary
+                request.sequence,
+                WindowDrawer(request, windows[i], verification, i),
+                request.boundary,
             )
-            for i, (request, window) in enumerate(zip(requests, windows, strict=True))
+            for i, request in enumerate(requests)
         ]
-        accepted = time.perf_counter()
+        accepted = clock()
         cursors = [
             _moved(target.rollback(request.sequence, len(acceptance.tokens)), acceptance)
             for request, acceptance in zip(requests, acceptances, strict=True)
         ]
-        rolled_back = time.perf_counter()
-        drafting = [i for i, request in enumerate(requests) if request.speculators]
-        chain.commit(
-            [requests[i] for i in drafting],
-            [_kept(windows[i], acceptances[i], verification, i) for i in drafting],
-        )
+        rolled_back = clock()
+        _commit(requests, windows, acceptances, verification)
         seconds = HopSeconds(
-            draft=drafted - begin,
-            prepare=prepared - drafted,
-            verify=verified - prepared,
-            accept=accepted - verified,
-            rollback=rolled_back - accepted,
-            commit=time.perf_counter() - rolled_back,
+            drafted - begin,
+            prepared - drafted,
+            verified - prepared,
+            accepted - verified,
+            rolled_back - accepted,
+            clock() - rolled_back,
         )
-        num_rows = verification.row_offsets[-1]
-        _observe(requests, drafts, acceptances, num_rows, seconds)
-        for request, draft, acceptance, cursor in zip(
-            requests, drafts, acceptances, cursors, strict=True
-        ):
+        _observe(requests, drafts, acceptances, seconds)
+        for i, request in enumerate(requests):
             # What an interrupted step left behind goes; the cursor decides, and moves last.
             request.forget_after_cursor()
-            request.logprobs += acceptance.logprobs
-            _account(request, len(draft.tokens), acceptance.num_accepted, seconds)
-            request.sequence.cursor = cursor
+            request.logprobs += acceptances[i].logprobs
+            _account(request, len(drafts[i].tokens), acceptances[i].num_accepted, seconds)
+            request.sequence.cursor = cursors[i]
         return acceptances
 
     def _verify(self, windows: list[Window], taps: frozenset[Tap], logits: bool) -> Verification:
@@ -132,32 +127,39 @@ def _moved(cursor: Cursor, acceptance: Acceptance) -> Cursor:
     )
 
 
+def _commit(
+    requests: list[Request],
+    windows: list[Window],
+    acceptances: list[Acceptance],
+    verification: Verification,
+) -> None:
+    """Tell the speculators of the kept rows."""
+    drafting = [i for i, request in enumerate(requests) if request.speculators]
+    kept = [_kept(windows[i], acceptances[i], verification, i) for i in drafting]
+    chain.commit([requests[i] for i in drafting], kept)
+
+
 def _kept(window: Window, acceptance: Acceptance, verification: Verification, number: int) -> Kept:
-    first = verification.row_offsets[number]
-    count = len(acceptance.tokens)
-    return Kept(
-        sequence=window.sequence,
-        start_pos=window.start_pos,
-        tokens=window.tokens[:count],  # accepted ones are the draft's
-        next_token=acceptance.tokens[-1],
-        taps={tap: rows[first : first + count] for tap, rows in verification.taps.items()},
-    )
+    first, count = verification.row_offsets[number], len(acceptance.tokens)
+    taps = {tap: rows[first : first + count] for tap, rows in verification.taps.items()}
+    # Accepted tokens are the draft's, so the rows' ids are the window's.
+    tokens, next_token = window.tokens[:count], acceptance.tokens[-1]
+    return Kept(window.sequence, window.start_pos, tokens, next_token, taps)
 
 
 def _observe(
     requests: list[Request],
     drafts: list[Draft],
     acceptances: list[Acceptance],
-    num_rows: int,
     seconds: HopSeconds,
 ) -> None:
     """Tell the policies what the step cost, and what each sequence gained."""
     cost = seconds.verify + seconds.accept + seconds.rollback
+    others, upkeep = len(requests) - 1, seconds.commit / len(requests)
+    num_drafted = sum([len(draft.tokens) for draft in drafts])
     for rows in {request.policy.rows for request in requests}:
         if rows is not None:
-            rows.add(num_rows - 1, cost)
-    others = len(requests) - 1
-    upkeep = seconds.commit / len(requests)
+            rows.add(others + num_drafted, cost)
     for request, draft, acceptance in zip(requests, drafts, acceptances, strict=True):
         request.policy.observe(len(draft.tokens), acceptance.num_accepted, upkeep, others)
 
