@@ -183,9 +183,9 @@ class Decoder:
         self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False
     ) -> None:
         """Record the program of this verify, if it was not."""
-        num_rows, stored = _num_rows(windows), logits or _any_draws(windows)
+        num_rows, draws = _rows(windows)
         if num_rows <= MAX_ROWS:
-            self._recorded(num_rows, True, stored, frozenset(taps)).program.prepare()
+            self._recorded(num_rows, True, logits or draws, frozenset(taps)).program.prepare()
 
     def verify(
         self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False
@@ -196,7 +196,8 @@ class Decoder:
             ContextError: a window ends behind the context, or all windows have too many rows.
             MismatchError: the target has no such taps.
         """
-        num_rows, stored = _num_rows(windows), logits or _any_draws(windows)
+        num_rows, draws = _rows(windows)
+        stored = logits or draws
         most = self.logits_shape[0] if stored else MAX_ROWS
         if num_rows > most:
             kind = " with logits" if stored else ""
@@ -213,7 +214,7 @@ class Decoder:
 
     def rollback(self, sequence: Sequence, num_kept: int) -> Cursor:
         """The cursor after the last verify if its first ``num_kept`` rows are kept."""
-        return sequence.cursor._replace(cache_len=sequence.cursor.cache_len + num_kept)
+        return sequence.cursor.fed(num_kept)
 
     def rewind(self, sequence: Sequence, num_tokens: int) -> int:
         """Go back to ``num_tokens`` consumed tokens, or to none if a window has lost its keys."""
@@ -321,9 +322,10 @@ class Decoder:
         return self._tap_rows[tap]
 
 
-def _num_rows(windows: list[Window]) -> int:
-    return sum([len(window.tokens) for window in windows])
-
-
-def _any_draws(windows: list[Window]) -> bool:
-    return any([window.draw is not None for window in windows])
+def _rows(windows: list[Window]) -> tuple[int, bool]:
+    """How many rows the windows have, and whether one of them is drawn."""
+    num_rows, draws = 0, False
+    for _, tokens, _, draw in windows:
+        num_rows += len(tokens)
+        draws = draws or draw is not None
+    return num_rows, draws

@@ -50,20 +50,20 @@ class Boundary:
         Returns:
             What was taken, the bytes of the text with it, and why the sequence ends there.
         """
-        history, text = sequence.history, sequence.text
-        position = sequence.cursor.num_tokens
+        end_ids, stops, token_bytes = self.end_ids, self.stops, self.token_bytes
+        history, text, position = sequence.history, sequence.text, sequence.cursor.num_tokens
         del text[sequence.cursor.text_len :]
         tokens: list[int] = []
         for token in run:
             history[position] = token
             position += 1
             tokens.append(token)
-            if token in self.end_ids:
+            if token in end_ids:
                 return tokens, len(text), "stop"
             searched = len(text)
-            text += self.token_bytes(token)
-            if self.stops and position >= self.min_total:
-                stop = find_stop(text, searched, self.stops)
+            text += token_bytes(token)
+            if stops and position >= self.min_total:
+                stop = find_stop(text, searched, stops)
                 if stop is not None:
                     return tokens, stop, "stop"
             if position >= self.max_total:

@@ -11,7 +11,6 @@ from specrt.speculative.request import Request, WindowDrawer
 from specrt.speculative.speculator import taps_of
 from specrt.speculative.target import Target
 from specrt.state.messages import Acceptance, Draft, Kept, Tap, Verification, Window
-from specrt.state.sequence import Cursor
 from specrt.stats import HopSeconds
 
 
@@ -84,8 +83,8 @@ class Runtime:
         ]
         accepted = clock()
         cursors = [
-            _moved(target.rollback(request.sequence, len(acceptance.tokens)), acceptance)
-            for request, acceptance in zip(requests, acceptances, strict=True)
+            target.rollback(request.sequence, len(tokens)).emitted(len(tokens), text_len, reason)
+            for request, (tokens, _, reason, text_len) in zip(requests, acceptances, strict=True)
         ]
         rolled_back = clock()
         _commit(requests, windows, acceptances, verification)
@@ -97,7 +96,7 @@ class Runtime:
             rolled_back - accepted,
             clock() - rolled_back,
         )
-        _observe(requests, drafts, acceptances, seconds)
+        _observe(requests, drafts, acceptances, verification.row_offsets[-1], seconds)
         for i, request in enumerate(requests):
             # What an interrupted step left behind goes; the cursor decides, and moves last.
             request.forget_after_cursor()
@@ -116,15 +115,6 @@ def _need_logits(requests: list[Request], windows: list[Window]) -> bool:
         if window.draw is None and request.needs_logits:
             return True
     return False
-
-
-def _moved(cursor: Cursor, acceptance: Acceptance) -> Cursor:
-    """A cursor that the target has moved, behind the emitted tokens."""
-    return cursor._replace(
-        num_tokens=cursor.num_tokens + len(acceptance.tokens),
-        text_len=acceptance.text_len,
-        finish_reason=acceptance.finish_reason,
-    )
 
 
 def _commit(
@@ -151,15 +141,15 @@ def _observe(
     requests: list[Request],
     drafts: list[Draft],
     acceptances: list[Acceptance],
+    num_rows: int,
     seconds: HopSeconds,
 ) -> None:
     """Tell the policies what the step cost, and what each sequence gained."""
     cost = seconds.verify + seconds.accept + seconds.rollback
     others, upkeep = len(requests) - 1, seconds.commit / len(requests)
-    num_drafted = sum([len(draft.tokens) for draft in drafts])
     for rows in {request.policy.rows for request in requests}:
         if rows is not None:
-            rows.add(others + num_drafted, cost)
+            rows.add(num_rows - 1, cost)
     for request, draft, acceptance in zip(requests, drafts, acceptances, strict=True):
         request.policy.observe(len(draft.tokens), acceptance.num_accepted, upkeep, others)
 

@@ -31,6 +31,22 @@ class Cursor(NamedTuple):
     pending: int = 0
     finish_reason: FinishReason | None = None
 
+    def fed(self, num_rows: int) -> Cursor:
+        """Behind that many more rows."""
+        num_tokens, cache_len, text_len, live, pending, finish_reason = self
+        return Cursor(num_tokens, cache_len + num_rows, text_len, live, pending, finish_reason)
+
+    def emitted(self, num_tokens: int, text_len: int, finish_reason: FinishReason | None) -> Cursor:
+        """Behind that many more ids."""
+        return Cursor(
+            self.num_tokens + num_tokens,
+            self.cache_len,
+            text_len,
+            self.live,
+            self.pending,
+            finish_reason,
+        )
+
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Sequence:
