@@ -102,7 +102,7 @@ class _Stage:
         self.case = case
         length = case.history + BLOCK * (NUM_DRAFT + 1) + NUM_DRAFT + 1
         period = np.random.default_rng(1).integers(0, VOCABULARY - 1, PERIOD, np.int32)
-        read = np.zeros((COLD_BYTES if case.cold else WARM_BYTES) // 8)
+        read = np.ones((COLD_BYTES if case.cold else WARM_BYTES) // 8)  # zeros may share a page
         self.script, self.draws = Script(np.resize(period, length), read), Stopwatch()
         self.target = blank_decoder(self.script, VOCABULARY)
         self.runtime = Runtime(self.target)

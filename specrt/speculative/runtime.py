@@ -74,12 +74,8 @@ class Runtime:
         verification = self._verify(windows, taps, logits)
         verified = clock()
         acceptances = [
-            accept(
-                request.sequence,
-                WindowDrawer(request, windows[i], verification, i),
-                request.boundary,
-            )
-            for i, request in enumerate(requests)
+            accept(r.sequence, WindowDrawer(r, windows[i], verification, i), r.boundary)
+            for i, r in enumerate(requests)
         ]
         accepted = clock()
         cursors = [
@@ -98,10 +94,7 @@ class Runtime:
         )
         _observe(requests, drafts, acceptances, verification.row_offsets[-1], seconds)
         for i, request in enumerate(requests):
-            # What an interrupted step left behind goes; the cursor decides, and moves last.
-            request.forget_after_cursor()
-            request.logprobs += acceptances[i].logprobs
-            _account(request, len(drafts[i].tokens), acceptances[i].num_accepted, seconds)
+            _account(request, len(drafts[i].tokens), acceptances[i], seconds)
             request.sequence.cursor = cursors[i]
         return acceptances
 
@@ -154,11 +147,14 @@ def _observe(
         request.policy.observe(len(draft.tokens), acceptance.num_accepted, upkeep, others)
 
 
-def _account(request: Request, num_draft: int, num_accepted: int, seconds: HopSeconds) -> None:
+def _account(request: Request, num_draft: int, acceptance: Acceptance, seconds: HopSeconds) -> None:
     """Count one step and its time by phase."""
     stats, policy = request.stats, request.policy
+    # What an interrupted step left behind goes; the cursor decides, and moves after this.
+    request.forget_after_cursor()
+    request.logprobs += acceptance.logprobs
     plain_seconds = policy.plain_seconds
     stats.plain_step_ms = None if plain_seconds is None else plain_seconds * 1e3
     stats.num_parked, stats.num_probes = policy.num_parked, policy.num_probes
-    stats.count_step(num_draft, num_accepted)
+    stats.count_step(num_draft, acceptance.num_accepted)
     stats.phases.add_step(seconds, plain=not num_draft)
