@@ -187,13 +187,13 @@ class Generator:
         sequence.history[: len(ids)] = ids
         sequence.text.clear()
         sequence.prompt_len = len(ids)
-        sequence.cursor = replace(sequence.cursor, num_tokens=len(ids))
+        sequence.cursor = sequence.cursor._replace(num_tokens=len(ids))
 
     def _rewind(self, sequence: TokenSequence, num_tokens: int) -> None:
         """Go back to a prefix, or as near below as the target can, and everyone follows."""
         cache_len = self.target.rewind(sequence, num_tokens)
         cursor = sequence.cursor
-        sequence.cursor = replace(cursor, num_tokens=cache_len, text_len=0, finish_reason=None)
+        sequence.cursor = cursor._replace(num_tokens=cache_len, text_len=0, finish_reason=None)
         chain.reset(sequence)
 
     def run(self, request: Request) -> Pieces:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from specrt.options import MAX_DRAFT
@@ -69,7 +67,7 @@ class MixedDrafts:
         inner = self._inner
         if inner is None:
             return [[] for _ in contexts]
-        asked = [replace(c, num_draft=min(c.num_draft, inner.max_draft)) for c in contexts]
+        asked = [c._replace(num_draft=min(c.num_draft, inner.max_draft)) for c in contexts]
         return [draft.tokens for draft in inner.propose(asked)]
 
     def _mix(self, context: DraftContext, guesses: list[int]) -> list[int]:

@@ -6,10 +6,21 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Origin = Literal["accepted", "corrected", "bonus", "plain"]
 """Where an emitted token came from; plain is the next token of a step without a draft."""
+
+
+class HopSeconds(NamedTuple):
+    """Seconds of one step, hop by hop; ``prepare`` makes what must not count as the verify's."""
+
+    draft: float
+    prepare: float
+    verify: float
+    accept: float
+    rollback: float
+    commit: float
 
 
 @dataclass(slots=True)
@@ -28,6 +39,19 @@ class Phases:
     def add(self, phase: str, milliseconds: float) -> None:
         """Count time for a phase of that name."""
         setattr(self, phase, getattr(self, phase) + milliseconds)
+
+    def add_step(self, seconds: HopSeconds, *, plain: bool) -> None:
+        """Count a step, one without a draft as plain."""
+        draft, prepare, verify, accept, rollback, commit = seconds
+        forward = (prepare + verify) * 1e3
+        if plain:
+            self.plain += forward
+        else:
+            self.verify += forward
+        self.draft += draft * 1e3
+        self.accept += accept * 1e3
+        self.rollback += rollback * 1e3
+        self.commit += commit * 1e3
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -57,8 +81,6 @@ class Stats:
         draft_steps: of them, those that verified a draft.
         num_drafted: sum of K.
         num_accepted: sum of m.
-        drafted_at: how often a draft reached position k (index 0 is d1).
-        accepted_at: how often the token at position k was accepted.
         origins: of every emitted token.
         time_to_first_token: milliseconds from when the request was given to its first id: for a
             list from the call, with the wait for the other prompts; for a stream from its start.
@@ -68,6 +90,7 @@ class Stats:
         num_parked: steps in which the governor let no speculator be asked.
         num_probes: drafts that it tried though they did not look worth it.
         num_draft_counts: how many steps verified K draft tokens, by K.
+        num_accepted_counts: how many steps accepted m of them, by m.
         plain_step_ms: what the policy measured a step without a draft to cost, None if it did not.
         seed: that the draws used, None if greedy.
     """
@@ -80,8 +103,6 @@ class Stats:
     draft_steps: int = 0
     num_drafted: int = 0
     num_accepted: int = 0
-    drafted_at: list[int] = field(default_factory=list)
-    accepted_at: list[int] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
     time_to_first_token: float | None = None
     phases: Phases = field(default_factory=Phases)
@@ -90,13 +111,16 @@ class Stats:
     num_parked: int = 0
     num_probes: int = 0
     num_draft_counts: dict[int, int] = field(default_factory=dict)
+    num_accepted_counts: dict[int, int] = field(default_factory=dict)
     plain_step_ms: float | None = None
     seed: int | None = None
 
     def count_step(self, num_draft: int, num_accepted: int) -> None:
         """Count a step with K = ``num_draft`` of which m = ``num_accepted`` landed."""
+        drafts, accepts = self.num_draft_counts, self.num_accepted_counts
+        drafts[num_draft] = drafts.get(num_draft, 0) + 1
+        accepts[num_accepted] = accepts.get(num_accepted, 0) + 1
         self.steps += 1
-        self.num_draft_counts[num_draft] = self.num_draft_counts.get(num_draft, 0) + 1
         self.origins += ["accepted"] * num_accepted
         if not num_draft:
             self.origins.append("plain")
@@ -105,13 +129,21 @@ class Stats:
         self.draft_steps += 1
         self.num_drafted += num_draft
         self.num_accepted += num_accepted
-        short = num_draft - len(self.drafted_at)
-        self.drafted_at += [0] * short
-        self.accepted_at += [0] * short
-        for k in range(num_draft):
-            self.drafted_at[k] += 1
-        for k in range(num_accepted):
-            self.accepted_at[k] += 1
+
+    @property
+    def drafted_at(self) -> list[int]:
+        """How often a draft reached position k (index 0 is d1)."""
+        return self._longer(self.num_draft_counts)
+
+    @property
+    def accepted_at(self) -> list[int]:
+        """How often the token at position k was accepted."""
+        return self._longer(self.num_accepted_counts)
+
+    def _longer(self, counts: dict[int, int]) -> list[int]:
+        """How many were longer than k, for every position that a draft reached."""
+        longest = max(self.num_draft_counts, default=0)
+        return [sum(n for size, n in counts.items() if size > k) for k in range(longest)]
 
     @property
     def emitted(self) -> int:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specrt.stats import Phases, Stats
+from specrt.stats import HopSeconds, Phases, Stats
 
 
 def stats_of(*steps, plain_step_ms=None, **phases):
@@ -17,6 +17,8 @@ def test_counts_and_origins():
     assert (stats.steps, stats.draft_steps, stats.emitted) == (4, 3, 7)
     assert (stats.num_drafted, stats.num_accepted) == (9, 3)
     assert (stats.drafted_at, stats.accepted_at) == ([3, 3, 2, 1], [2, 1, 0, 0])
+    assert stats.num_draft_counts == {0: 1, 2: 1, 3: 1, 4: 1}
+    assert stats.num_accepted_counts == {0: 2, 1: 1, 2: 1}
     assert stats.origins == [
         "plain", "accepted", "corrected", "accepted", "accepted", "bonus", "corrected",
     ]  # fmt: skip
@@ -46,3 +48,12 @@ def test_ratio_to_plain_takes_the_lower_cost(steps, phases, measured, ratio):
 def test_rejected_drafts_are_no_gain():
     stats = stats_of((0, 0), (2, 0), plain=10, verify=12, draft=1, plain_step_ms=40.0)
     assert stats.ratio_to_plain < 1
+
+
+def test_a_step_is_plain_or_a_verify():
+    phases = Phases(verify=1.0)
+    phases.add_step(HopSeconds(0.001, 0.002, 0.003, 0.004, 0.005, 0.006), plain=True)
+    phases.add_step(HopSeconds(0.001, 0.002, 0.003, 0.004, 0.005, 0.006), plain=False)
+    assert phases == Phases(
+        draft=2.0, plain=5.0, verify=6.0, accept=8.0, rollback=10.0, commit=12.0
+    )

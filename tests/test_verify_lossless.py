@@ -105,12 +105,12 @@ def test_a_cell_tells_what_it_missed():
 def test_a_runtime_that_accepts_too_much_is_caught(model, monkeypatch, capsys):
     real = runtime.accept
 
-    def generous(sequence, draft_tokens, drawer, boundary):
-        acceptance = real(sequence, draft_tokens, drawer, boundary)
+    def generous(sequence, drawer, boundary):
+        acceptance, draft_tokens = real(sequence, drawer, boundary), drawer.window.tokens[1:]
         missed = len(acceptance.tokens) == 1 and len(draft_tokens) > 1
         if missed and acceptance.finish_reason is None:
             sequence.history[sequence.cursor.num_tokens] = draft_tokens[0]
-            return replace(acceptance, tokens=[draft_tokens[0]])
+            return acceptance._replace(tokens=[draft_tokens[0]])
         return acceptance
 
     monkeypatch.setattr(runtime, "accept", generous)

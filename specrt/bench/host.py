@@ -1,11 +1,9 @@
-"""Host work of a step in microseconds: n-gram, governor, sampler."""
+"""Host work of a step in microseconds: n-gram, governor, sampler, and all of it together."""
 
 from __future__ import annotations
 
 import argparse
-import gc
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -26,7 +24,8 @@ from specrt.bench.report import (
     show,
     show_bounds,
 )
-from specrt.bench.timing import Latency, WrongResultError, machine
+from specrt.bench.step_overhead import STEP_CASES, StepCase, step_time
+from specrt.bench.timing import Latency, WrongResultError, collector_off, machine
 from specrt.options import SamplingParams
 from specrt.reference.sampling import sample
 from specrt.sampling import make_sampler
@@ -49,7 +48,7 @@ class HostTime:
     """One kind of work.
 
     Args:
-        part: ngram, governor or sampler.
+        part: ngram, governor, sampler, "step" without its program and draws, or "step draws".
         case: over what.
         size: of the history or the vocabulary.
         microseconds: of a step or a draw.
@@ -94,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         ],
         num_texts=2,
     )
-    bounds = ngram_bounds(times)
+    bounds = ngram_bounds(times) + step_bounds(times)
     show_bounds(bounds)
     content = {
         "bench": "host",
@@ -109,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def measure(calls: int) -> Iterator[HostTime]:
-    """All of it; the sampler, whose calls take longest, a tenth as often."""
+    """All of it; what takes longest a tenth as often."""
     for kind in TEXTS:
         yield from ngram_steps(kind, calls)
     for most in (NUM_DRAFT, 64):
@@ -117,6 +116,8 @@ def measure(calls: int) -> Iterator[HostTime]:
     for vocabulary in VOCABULARIES:
         for case in DRAWS:
             yield sampler_draw(case, vocabulary, max(1, calls // 10))
+    for step in STEP_CASES:
+        yield from step_times(step, max(1, calls // 10))
 
 
 def ngram_steps(kind: str, calls: int) -> list[HostTime]:
@@ -272,23 +273,36 @@ def sampler_calls(case: str, vocabulary: int, calls: int) -> Iterator[Callable[[
     )
 
 
+def step_times(case: StepCase, calls: int) -> list[HostTime]:
+    """A whole step without its program, and its draws over the vocabulary apart.
+
+    Raises:
+        WrongResultError: what was emitted is not what the program was to give.
+    """
+    time = step_time(case, calls)
+    parts = {"step": time.overhead} | ({"step draws": time.draws} if case.sampled else {})
+    return [
+        HostTime(part, case.name, case.history, microseconds, time.num_steps)
+        for part, microseconds in parts.items()
+    ]
+
+
+def step_bounds(times: Iterable[HostTime]) -> list[Bound]:
+    """What a step may cost outside its program."""
+    return [
+        Bound(f"step, {one.case}, {one.size:,}: median us", one.microseconds.median, 40.0, True)
+        for one in times
+        if one.part == "step"
+    ]
+
+
 def _timed_each(calls: Iterator[Callable[[], R]]) -> tuple[list[float], list[R]]:
     """Seconds and result of each call."""
     seconds, results = [], []
-    with _collector_off():
+    with collector_off():
         for call in calls:
             before = perf_counter_ns()
             result = call()
             seconds.append((perf_counter_ns() - before) * 1e-9)
             results.append(result)
     return seconds, results
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    """As timeit has it: a collection is not the work of the step that it falls into."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

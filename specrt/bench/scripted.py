@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from specrt.options import MAX_DRAFT
@@ -100,4 +98,4 @@ class ForcedRuntime(Runtime):
         differs = [i for i, token in enumerate(draft) if token != ids[i]]
         m = min(differs, default=len(draft))
         outcomes = np.array([[m, ids[m], first + m]], np.int32)
-        return replace(verification, ids=ids, outcomes=outcomes)
+        return verification._replace(ids=ids, outcomes=outcomes)

@@ -121,17 +121,18 @@ def totals(measured: Sequence[Pair]) -> Totals:
 def merged(all_stats: Sequence[Stats]) -> Stats:
     """Counts and phases of several runs, added."""
     total = Stats()
-    counts: Counter[int] = Counter()
+    drafted: Counter[int] = Counter()
+    accepted: Counter[int] = Counter()
     for stats in all_stats:
         for name in ("steps", "draft_steps", "num_drafted", "num_accepted"):
             setattr(total, name, getattr(total, name) + getattr(stats, name))
         total.origins += stats.origins
         for phase in fields(Phases):
             total.phases.add(phase.name, getattr(stats.phases, phase.name))
-        total.drafted_at = _added(total.drafted_at, stats.drafted_at)
-        total.accepted_at = _added(total.accepted_at, stats.accepted_at)
-        counts.update(stats.num_draft_counts)
-    total.num_draft_counts = dict(sorted(counts.items()))
+        drafted.update(stats.num_draft_counts)
+        accepted.update(stats.num_accepted_counts)
+    total.num_draft_counts = dict(sorted(drafted.items()))
+    total.num_accepted_counts = dict(sorted(accepted.items()))
     return total
 
 
@@ -140,11 +141,6 @@ def ms_per_step(stats: Stats) -> dict[str, float]:
     steps = dict.fromkeys(PER_STEP, stats.steps)
     steps |= {"verify": stats.draft_steps, "plain": stats.steps - stats.draft_steps}
     return {name: getattr(stats.phases, name) / max(1, steps[name]) for name in PER_STEP}
-
-
-def _added(one: list[int], other: list[int]) -> list[int]:
-    size = max(len(one), len(other))
-    return [sum(at[i] for at in (one, other) if i < len(at)) for i in range(size)]
 
 
 def _result(group: list[Pair]) -> Result:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -82,6 +84,16 @@ def interleaved(
     """The samples of each call, as ``rounds_of`` takes them."""
     done = list(rounds_of(calls, rounds, clock))
     return {name: [samples[name] for samples in done] for name in calls}
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """As timeit has it: a collection is not the work of the call that it falls into."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def peak_memory() -> int:

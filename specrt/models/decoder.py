@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from weakref import ref
 
 import numpy as np
@@ -107,6 +107,7 @@ class Decoder:
         self._logits: Array | None = None
         self._tap_rows: dict[Tap, Array] = {}
         self._programs: dict[tuple[int, bool, bool, frozenset[Tap]], _Recorded] = {}
+        self._positions = np.arange(context, dtype=np.int32)
         self._page_tables = [self.layout.table(slot) for slot in range(max_sequences)]
         self._ring_tables = [self.layout.ring(slot) for slot in range(max_sequences)]
         # Weak, so that a sequence which nobody holds any more gives its slot back.
@@ -170,23 +171,21 @@ class Decoder:
             rows = min(end - start, MAX_ROWS - start % MAX_ROWS)
             rows = 1 << (rows.bit_length() - 1)
             chunk = tokens[done : done + rows]
-            recorded = self._recorded(rows, head=False, logits=False, taps=frozenset(taps))
+            recorded = self._recorded(rows, False, False, frozenset(taps))
             self._run(recorded, [Window(sequence, chunk, start)])
             done += rows
             following = tokens[done] if done < len(tokens) else None
             yield Kept(sequence, start, chunk, following, recorded.taps)
             start += rows
-            sequence.cursor = replace(sequence.cursor, cache_len=start)
+            sequence.cursor = sequence.cursor._replace(cache_len=start)
 
     def prepare(
         self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False
     ) -> None:
         """Record the program of this verify, if it was not."""
-        num_rows = sum(len(window.tokens) for window in windows)
-        logits |= _any_draws(windows)
+        num_rows, draws = _rows(windows)
         if num_rows <= MAX_ROWS:
-            recorded = self._recorded(num_rows, head=True, logits=logits, taps=frozenset(taps))
-            recorded.program.prepare()
+            self._recorded(num_rows, True, logits or draws, frozenset(taps)).program.prepare()
 
     def verify(
         self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False
@@ -197,12 +196,13 @@ class Decoder:
             ContextError: a window ends behind the context, or all windows have too many rows.
             MismatchError: the target has no such taps.
         """
-        num_rows = sum(len(window.tokens) for window in windows)
-        stored = logits or _any_draws(windows)
-        most, kind = (self.logits_shape[0], " with logits") if stored else (MAX_ROWS, "")
+        num_rows, draws = _rows(windows)
+        stored = logits or draws
+        most = self.logits_shape[0] if stored else MAX_ROWS
         if num_rows > most:
+            kind = " with logits" if stored else ""
             raise ContextError(f"{num_rows} rows{kind} in one verify: expected at most {most}")
-        recorded = self._recorded(num_rows, head=True, logits=stored, taps=frozenset(taps))
+        recorded = self._recorded(num_rows, True, stored, frozenset(taps))
         if stored and self._draws is not None:
             self._draws.publish([window.draw for window in windows])
         offsets = self._run(recorded, windows)
@@ -214,7 +214,7 @@ class Decoder:
 
     def rollback(self, sequence: Sequence, num_kept: int) -> Cursor:
         """The cursor after the last verify if its first ``num_kept`` rows are kept."""
-        return replace(sequence.cursor, cache_len=sequence.cursor.cache_len + num_kept)
+        return sequence.cursor.fed(num_kept)
 
     def rewind(self, sequence: Sequence, num_tokens: int) -> int:
         """Go back to ``num_tokens`` consumed tokens, or to none if a window has lost its keys."""
@@ -223,7 +223,7 @@ class Decoder:
             num_tokens = 0
         if num_tokens == 0:
             sequence.high_water = sequence.lowest_kept = 0
-        sequence.cursor = replace(sequence.cursor, cache_len=num_tokens)
+        sequence.cursor = sequence.cursor._replace(cache_len=num_tokens)
         return num_tokens
 
     @property
@@ -243,33 +243,30 @@ class Decoder:
 
     def _run(self, recorded: _Recorded, windows: list[Window]) -> list[int]:
         """Fill the step inputs, run, and return the windows' row offsets."""
-        step = self._step
+        step, end = self._step, 0
         offsets = [0]
-        for number, window in enumerate(windows):
-            begin, end = offsets[-1], offsets[-1] + len(window.tokens)
-            stop_pos = window.start_pos + len(window.tokens)
-            if stop_pos > self.context:
+        for number, (sequence, tokens, begin_pos, _) in enumerate(windows):
+            begin, end = end, end + len(tokens)
+            end_pos = begin_pos + len(tokens)
+            if end_pos > self.context:
                 raise ContextError(
-                    f"position {stop_pos - 1} is outside the context of {self.context}: load with "
+                    f"position {end_pos - 1} is outside the context of {self.context}: load with "
                     "a larger context, or shorten the prompt"
                 )
-            step.tokens[begin:end] = window.tokens
-            step.positions[begin:end] = range(window.start_pos, stop_pos)
+            step.tokens[begin:end] = tokens
+            step.positions[begin:end] = self._positions[begin_pos:end_pos]
             step.row_seqs[begin:end] = number
-            step.page_table[number] = self._page_tables[window.sequence.slot]
-            step.ring_table[number] = self._ring_tables[window.sequence.slot]
-            window.sequence.high_water = max(window.sequence.high_water, stop_pos)
+            step.page_table[number] = self._page_tables[sequence.slot]
+            step.ring_table[number] = self._ring_tables[sequence.slot]
+            sequence.high_water = max(sequence.high_water, end_pos)
             offsets.append(end)
-        step.row_offsets[: len(offsets)] = offsets
-        step.row_offsets[len(offsets) :] = offsets[-1]
+        step.row_offsets[:] = offsets + [end] * (len(step.row_offsets) - len(offsets))
         step.publish()
         recorded.program.prepare()
         recorded.program.run()
         return offsets
 
-    def _recorded(
-        self, num_rows: int, *, head: bool, logits: bool, taps: frozenset[Tap]
-    ) -> _Recorded:
+    def _recorded(self, num_rows: int, head: bool, logits: bool, taps: frozenset[Tap]) -> _Recorded:
         """The program for these, recorded or found; the one unused for longest makes room."""
         key = (num_rows, head, logits, taps)
         recorded = self._programs.pop(key, None) or self._record(*key)
@@ -325,5 +322,10 @@ class Decoder:
         return self._tap_rows[tap]
 
 
-def _any_draws(windows: list[Window]) -> bool:
-    return any(window.draw is not None for window in windows)
+def _rows(windows: list[Window]) -> tuple[int, bool]:
+    """How many rows the windows have, and whether one of them is drawn."""
+    num_rows, draws = 0, False
+    for _, tokens, _, draw in windows:
+        num_rows += len(tokens)
+        draws = draws or draw is not None
+    return num_rows, draws

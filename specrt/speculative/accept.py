@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,13 +12,16 @@ from specrt.state.sequence import Sequence
 
 
 class Drawer(Protocol):
-    """Draws the token that row ``row`` of a window decides."""
+    """Draws the tokens that a verified window decides."""
 
-    def token(self, row: int, position: int) -> int:
-        """The id at ``position``; the history before it is in place."""
+    def run(self) -> Iterable[int]:
+        """Row by row, up to the first that is not the draft's.
 
-    def logprob(self, row: int, token: int) -> TokenLogprob | None:
-        """Its log probability, None if not asked for."""
+        Each may be drawn when it is asked for, behind a history that has those before it.
+        """
+
+    def logprobs(self, tokens: list[int]) -> list[TokenLogprob]:
+        """Of the run's first tokens; none if they are not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,52 +42,40 @@ class Boundary:
     max_total: int
     token_bytes: Callable[[int], bytes]
 
-    def append(
-        self, sequence: Sequence, token: int, num_tokens: int, text_len: int
-    ) -> tuple[int, FinishReason | None]:
-        """Add an emitted id's bytes behind ``text_len``; the new length, and why it ended here.
+    def take(
+        self, sequence: Sequence, run: Iterable[int]
+    ) -> tuple[list[int], int, FinishReason | None]:
+        """Write a run behind the cursor, up to where it ends the sequence.
 
-        Args:
-            num_tokens: ids of the sequence with this one.
-            text_len: bytes of the text before it.
+        Returns:
+            What was taken, the bytes of the text with it, and why the sequence ends there.
         """
-        if token in self.end_ids:
-            return text_len, "stop"
-        del sequence.text[text_len:]
-        sequence.text += self.token_bytes(token)
-        if self.stops and num_tokens >= self.min_total:
-            stop = find_stop(sequence.text, text_len, self.stops)
-            if stop is not None:
-                return stop, "stop"
-        return len(sequence.text), "length" if num_tokens >= self.max_total else None
+        end_ids, stops, token_bytes = self.end_ids, self.stops, self.token_bytes
+        history, text, position = sequence.history, sequence.text, sequence.cursor.num_tokens
+        del text[sequence.cursor.text_len :]
+        tokens: list[int] = []
+        for token in run:
+            history[position] = token
+            position += 1
+            tokens.append(token)
+            if token in end_ids:
+                return tokens, len(text), "stop"
+            searched = len(text)
+            text += token_bytes(token)
+            if stops and position >= self.min_total:
+                stop = find_stop(text, searched, stops)
+                if stop is not None:
+                    return tokens, stop, "stop"
+            if position >= self.max_total:
+                return tokens, len(text), "length"
+        return tokens, len(text), None
 
 
-def accept(
-    sequence: Sequence, draft_tokens: list[int], drawer: Drawer, boundary: Boundary
-) -> Acceptance:
-    """Draw row by row, and go on while the drawn token is the draft's.
+def accept(sequence: Sequence, drawer: Drawer, boundary: Boundary) -> Acceptance:
+    """Take the drawn tokens, up to where the sequence ends.
 
     What is written to the sequence's history and text lies behind its cursor, so it does not count
     until the step assigns a new cursor.
-
-    Args:
-        draft_tokens: d1 .. dK of the verified window.
-        drawer: draws from the window's rows 0 .. K.
     """
-    position = sequence.cursor.num_tokens
-    text_len = sequence.cursor.text_len
-    tokens: list[int] = []
-    logprobs: list[TokenLogprob] = []
-    finish_reason: FinishReason | None = None
-    for row, guess in enumerate([*draft_tokens, None]):
-        token = drawer.token(row, position)
-        sequence.history[position] = token
-        position += 1
-        tokens.append(token)
-        logprob = drawer.logprob(row, token)
-        if logprob is not None:
-            logprobs.append(logprob)
-        text_len, finish_reason = boundary.append(sequence, token, position, text_len)
-        if finish_reason is not None or token != guess:
-            break
-    return Acceptance(tokens, logprobs, finish_reason, text_len)
+    tokens, text_len, finish_reason = boundary.take(sequence, drawer.run())
+    return Acceptance(tokens, drawer.logprobs(tokens), finish_reason, text_len)

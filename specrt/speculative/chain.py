@@ -19,47 +19,48 @@ from specrt.state.sequence import Sequence
 
 def draft(requests: list[Request], vocab_size: int) -> list[Draft]:
     """One draft per request, from the first of its speculators that has one."""
-    drafts: dict[Request, Draft] = {}
+    drafts = dict.fromkeys(requests, NO_DRAFT)
+    contexts: dict[Request, DraftContext] = {}
     lines = {request: list(request.speculators) for request in requests if request.speculators}
 
     def ask(member: Speculator, asked: list[Request]) -> None:
-        contexts = [DraftContext(r.sequence, limits[r], r.pmin) for r in asked]
         start = time.perf_counter()
-        proposals = member.propose(contexts)
+        proposals = member.propose([contexts[request] for request in asked])
         seconds = (time.perf_counter() - start) / len(asked)
         proposed = [
-            _checked(proposal, context, member, vocab_size)
-            for proposal, context in zip(proposals, contexts, strict=True)
+            _checked(proposal, contexts[request], member, vocab_size)
+            for request, proposal in zip(asked, proposals, strict=True)
         ]
         for request, proposal in zip(asked, proposed, strict=True):
             request.policy.proposed(member.name, len(proposal.tokens), seconds)
             drafts[request] = proposal
 
     while lines:
-        member = _next_asked(lines.values())
-        at_it = [request for request, line in lines.items() if line[0] is member]
-        limits = {request: _num_draft(request, member, len(requests) - 1) for request in at_it}
-        asked = [request for request in at_it if limits[request] > 0]
-        if asked:
-            _serve(member, asked, ask)
-        for request in at_it:
-            del lines[request][0]
-            if not lines[request] or len(drafts.get(request, NO_DRAFT).tokens):
-                del lines[request]
-    return [drafts.get(request, NO_DRAFT) for request in requests]
+        member = _next_asked(list(lines.values()))
+        contexts.clear()
+        for request, line in lines.items():
+            if line[0] is member:
+                del line[0]
+                limit = _num_draft(request, member, len(requests) - 1)
+                if limit > 0:
+                    contexts[request] = DraftContext(request.sequence, limit, request.pmin)
+        if contexts:
+            _serve(member, list(contexts), ask)
+        lines = {r: line for r, line in lines.items() if line and not len(drafts[r].tokens)}
+    return list(drafts.values())
 
 
 def commit(requests: list[Request], kept: list[Kept]) -> None:
     """Every speculator hears of the rows of all requests that have it."""
     rows = dict(zip(requests, kept, strict=True))
     for member in {id(m): m for request in requests for m in request.speculators}.values():
-        _tell(member, {r: k for r, k in rows.items() if any(m is member for m in r.speculators)})
+        _tell(member, rows, [request for request in requests if member in request.speculators])
 
 
 def commit_prompt(request: Request, kept: Kept) -> None:
     """Those who want the prompt hear of its rows."""
     for member in request.prompt_listeners:
-        _tell(member, {request: kept})
+        _tell(member, {request: kept}, [request])
 
 
 def reset(sequence: Sequence) -> None:
@@ -114,18 +115,20 @@ def _checked(draft: Draft, context: DraftContext, member: Speculator, vocab_size
     return Draft(draft.tokens[:valid], draft.confidences[:valid], draft.source)
 
 
-def _next_asked(lines: Collection[list[Speculator]]) -> Speculator:
+def _next_asked(lines: list[list[Speculator]]) -> Speculator:
     """The first in a line who stands behind nobody in another, so that one call serves all.
 
     Where the lines contradict each other, the first.
     """
     behind = {id(member) for line in lines for member in line[1:]}
-    first = [line[0] for line in lines]
-    return next((member for member in first if id(member) not in behind), first[0])
+    for line in lines:
+        if id(line[0]) not in behind:
+            return line[0]
+    return lines[0][0]
 
 
-def _tell(member: Speculator, rows: dict[Request, Kept]) -> None:
-    _serve(member, list(rows), lambda m, told: m.commit([rows[request] for request in told]))
+def _tell(member: Speculator, rows: dict[Request, Kept], requests: list[Request]) -> None:
+    _serve(member, requests, lambda m, told: m.commit([rows[request] for request in told]))
 
 
 def _serve(

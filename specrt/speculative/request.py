@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from specrt._ext.governor import CostCurve
 from specrt._ext.sampler import Sampler
@@ -78,16 +79,25 @@ class Request:
     pmin: float | None = None
     stats: Stats = field(default_factory=Stats)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    _samples: bool = field(init=False)  # the params', which takes a while to find out
 
     def forget_after_cursor(self) -> None:
         """Drop what a step that did not get to its end noted of tokens that do not count."""
         del self.logprobs[self.sequence.num_generated :]
         del self.stats.origins[self.sequence.num_generated :]
 
+    def __post_init__(self) -> None:
+        self._samples = not self.params.greedy
+
     @property
     def needs_logits(self) -> bool:
         """True if argmax ids do not decide everything about the next window."""
-        return not self.params.greedy or self.params.logprobs is not None or self._holds_back_ends
+        return self.draws_from_logits or self.params.logprobs is not None
+
+    @property
+    def draws_from_logits(self) -> bool:
+        """True if argmax ids are not the next window's tokens."""
+        return self._samples or self.sequence.cursor.num_tokens < self.boundary.min_total
 
     @property
     def _holds_back_ends(self) -> bool:
@@ -116,16 +126,6 @@ class Request:
         edits = self.sampler.edits(history, sequence.prompt_len, draft_tokens, holds_back)
         return Draw(self.params, self.sampler.seed, self.boundary.min_total, edits)
 
-    def drawer(self, window: Window, verification: Verification, number: int) -> WindowDrawer:
-        """Draws from the rows of this request's window, the one of that number."""
-        rows = slice(*verification.row_offsets[number : number + 2])
-        logits = None if verification.logits is None else verification.logits[rows]
-        tokens = None
-        if window.draw is not None or (self.params.greedy and not self._holds_back_ends):
-            num_accepted, next_token, _ = verification.outcomes[number].tolist()
-            tokens = [*window.tokens[1 : num_accepted + 1], next_token]
-        return WindowDrawer(self, tokens, logits)
-
     @property
     def prompt_listeners(self) -> list[Speculator]:
         """The speculators that hear of the prompt."""
@@ -138,38 +138,56 @@ class Request:
         self.stats.speculator = joined_names(self.speculators)
 
 
-@dataclass(frozen=True, slots=True)
-class WindowDrawer:
+class WindowDrawer(NamedTuple):
     """Draws from one window.
 
     Args:
         request: whose.
-        tokens: d1 .. dm and the next token where the target's ids decide, else None: the sampler
-            draws from the logits.
-        logits: [rows, V] float32, None if the request needs none.
+        window: as verified.
+        verification: of all windows.
+        number: the window's among them.
     """
 
     request: Request
-    tokens: list[int] | None
-    logits: Array | None
+    window: Window
+    verification: Verification
+    number: int
 
-    def token(self, row: int, position: int) -> int:
-        """The id at ``position``; the history before it is in place."""
-        if self.tokens is not None:
-            return self.tokens[row]
-        assert self.logits is not None
+    def run(self) -> Iterable[int]:
+        """d1 .. dm and the next token: the target's where it drew them, else the sampler's."""
+        if self.window.draw is None and self.request.draws_from_logits:
+            return self._drawn()
+        num_accepted, next_token, _ = self.verification.outcomes[self.number].tolist()
+        return [*self.window.tokens[1 : num_accepted + 1], next_token]
+
+    def _drawn(self) -> Iterator[int]:
         request, sequence = self.request, self.request.sequence
-        return request.sampler.draw(
-            self.logits[row],
-            sequence.history[:position],
-            sequence.prompt_len,
-            position,
-            position < request.boundary.min_total,
-        )
+        position = sequence.cursor.num_tokens
+        for logits, guess in zip(self._logits(), [*self.window.tokens[1:], None], strict=True):
+            token = request.sampler.draw(
+                logits,
+                sequence.history[:position],
+                sequence.prompt_len,
+                position,
+                position < request.boundary.min_total,
+            )
+            yield token
+            if token != guess:
+                return
+            position += 1
 
-    def logprob(self, row: int, token: int) -> TokenLogprob | None:
-        """Its log probability, None if not asked for."""
-        if self.request.params.logprobs is None:
-            return None
-        assert self.logits is not None
-        return self.request.sampler.logprobs(self.logits[row], token, self.request.params.logprobs)
+    def logprobs(self, tokens: list[int]) -> list[TokenLogprob]:
+        """From the logits, of the run's first tokens; none if they are not asked for."""
+        num_listed = self.request.params.logprobs
+        if num_listed is None:
+            return []
+        sampler = self.request.sampler
+        return [
+            sampler.logprobs(logits, token, num_listed)
+            for logits, token in zip(self._logits(), tokens, strict=False)
+        ]
+
+    def _logits(self) -> Array:
+        assert self.verification.logits is not None
+        first, end = self.verification.row_offsets[self.number : self.number + 2]
+        return self.verification.logits[first:end]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
-from itertools import pairwise
 
 from specrt.speculative import chain
 from specrt.speculative.accept import accept
-from specrt.speculative.request import Request
+from specrt.speculative.request import Request, WindowDrawer
 from specrt.speculative.speculator import taps_of
 from specrt.speculative.target import Target
 from specrt.state.messages import Acceptance, Draft, Kept, Tap, Verification, Window
-
-HOPS = ("draft", "prepare", "verify", "accept", "rollback", "commit")
+from specrt.stats import HopSeconds
 
 
 class Runtime:
@@ -57,109 +54,107 @@ class Runtime:
             if kept is None:
                 return
             if kept.next_token is None:
-                kept = replace(kept, next_token=sequence.last_token)
+                kept = kept._replace(next_token=sequence.last_token)
             with stats.phases.timed("catch_up"):
                 chain.commit_prompt(request, kept)
 
     def _step(self, requests: list[Request]) -> list[Acceptance]:
-        clock = [time.perf_counter()]
-        drafts = chain.draft(requests, self.target.vocab_size)
-        clock.append(time.perf_counter())
-        taps = taps_of([member for request in requests for member in request.speculators])
+        target, clock = self.target, time.perf_counter
+        begin = clock()
+        drafts = chain.draft(requests, target.vocab_size)
+        drafted = clock()
         windows = [
-            request.window(draft.tokens, self.target.max_draw_ids)
+            request.window(draft.tokens, target.max_draw_ids)
             for request, draft in zip(requests, drafts, strict=True)
         ]
-        logits = any(
-            request.needs_logits and window.draw is None
-            for request, window in zip(requests, windows, strict=True)
-        )
-        self.target.prepare(windows, taps=taps, logits=logits)
-        clock.append(time.perf_counter())
+        taps = taps_of([member for request in requests for member in request.speculators])
+        logits = _need_logits(requests, windows)
+        target.prepare(windows, taps=taps, logits=logits)
+        prepared = clock()
         verification = self._verify(windows, taps, logits)
-        clock.append(time.perf_counter())
+        verified = clock()
         acceptances = [
-            self._accept(request, windows[i], verification, i) for i, request in enumerate(requests)
+            accept(r.sequence, WindowDrawer(r, windows[i], verification, i), r.boundary)
+            for i, r in enumerate(requests)
         ]
-        clock.append(time.perf_counter())
+        accepted = clock()
         cursors = [
-            replace(
-                self.target.rollback(request.sequence, len(acceptance.tokens)),
-                num_tokens=request.sequence.cursor.num_tokens + len(acceptance.tokens),
-                text_len=acceptance.text_len,
-                finish_reason=acceptance.finish_reason,
-            )
-            for request, acceptance in zip(requests, acceptances, strict=True)
+            target.rollback(request.sequence, len(tokens)).emitted(len(tokens), text_len, reason)
+            for request, (tokens, _, reason, text_len) in zip(requests, acceptances, strict=True)
         ]
-        clock.append(time.perf_counter())
-        kept = [
-            self._kept(request, acceptances[i], verification, i)
-            for i, request in enumerate(requests)
-        ]
-        chain.commit(requests, kept)
-        clock.append(time.perf_counter())
-        spent = [after - before for before, after in pairwise(clock)]
-        seconds = dict(zip(HOPS, spent, strict=True))
-        num_rows = verification.row_offsets[-1]
-        self._observe(requests, drafts, acceptances, num_rows, seconds)
+        rolled_back = clock()
+        _commit(requests, windows, acceptances, verification)
+        seconds = HopSeconds(
+            drafted - begin,
+            prepared - drafted,
+            verified - prepared,
+            accepted - verified,
+            rolled_back - accepted,
+            clock() - rolled_back,
+        )
+        _observe(requests, drafts, acceptances, verification.row_offsets[-1], seconds)
         for i, request in enumerate(requests):
-            # What an interrupted step left behind goes; the cursor decides, and moves last.
-            request.forget_after_cursor()
-            request.logprobs += acceptances[i].logprobs
-            _account(request, len(drafts[i].tokens), acceptances[i].num_accepted, seconds)
+            _account(request, len(drafts[i].tokens), acceptances[i], seconds)
             request.sequence.cursor = cursors[i]
         return acceptances
-
-    def _observe(
-        self,
-        requests: list[Request],
-        drafts: list[Draft],
-        acceptances: list[Acceptance],
-        num_rows: int,
-        seconds: dict[str, float],
-    ) -> None:
-        """Tell the policies what the step cost, and what each sequence gained."""
-        cost = seconds["verify"] + seconds["accept"] + seconds["rollback"]
-        for rows in dict.fromkeys(request.policy.rows for request in requests):
-            if rows is not None:
-                rows.add(num_rows - 1, cost)
-        others = len(requests) - 1
-        upkeep = seconds["commit"] / len(requests)
-        for request, draft, acceptance in zip(requests, drafts, acceptances, strict=True):
-            num_proposed, num_matched = len(draft.tokens), acceptance.num_accepted
-            request.policy.observe(num_proposed, num_matched, upkeep, others)
 
     def _verify(self, windows: list[Window], taps: frozenset[Tap], logits: bool) -> Verification:
         return self.target.verify(windows, taps=taps, logits=logits)
 
-    def _accept(
-        self, request: Request, window: Window, verification: Verification, number: int
-    ) -> Acceptance:
-        drawer = request.drawer(window, verification, number)
-        return accept(request.sequence, window.tokens[1:], drawer, request.boundary)
 
-    def _kept(
-        self, request: Request, acceptance: Acceptance, verification: Verification, number: int
-    ) -> Kept:
-        first = verification.row_offsets[number]
-        count = len(acceptance.tokens)
-        return Kept(
-            sequence=request.sequence,
-            start_pos=request.sequence.cursor.cache_len,
-            tokens=[request.sequence.last_token, *acceptance.tokens[:-1]],
-            next_token=acceptance.tokens[-1],
-            taps={tap: rows[first : first + count] for tap, rows in verification.taps.items()},
-        )
+def _need_logits(requests: list[Request], windows: list[Window]) -> bool:
+    """True if a sampler reads them."""
+    for request, window in zip(requests, windows, strict=True):
+        if window.draw is None and request.needs_logits:
+            return True
+    return False
 
 
-def _account(
-    request: Request, num_draft: int, num_accepted: int, seconds: dict[str, float]
+def _commit(
+    requests: list[Request],
+    windows: list[Window],
+    acceptances: list[Acceptance],
+    verification: Verification,
 ) -> None:
+    """Tell the speculators of the kept rows."""
+    drafting = [i for i, request in enumerate(requests) if request.speculators]
+    kept = [_kept(windows[i], acceptances[i], verification, i) for i in drafting]
+    chain.commit([requests[i] for i in drafting], kept)
+
+
+def _kept(window: Window, acceptance: Acceptance, verification: Verification, number: int) -> Kept:
+    first, count = verification.row_offsets[number], len(acceptance.tokens)
+    taps = {tap: rows[first : first + count] for tap, rows in verification.taps.items()}
+    # Accepted tokens are the draft's, so the rows' ids are the window's.
+    tokens, next_token = window.tokens[:count], acceptance.tokens[-1]
+    return Kept(window.sequence, window.start_pos, tokens, next_token, taps)
+
+
+def _observe(
+    requests: list[Request],
+    drafts: list[Draft],
+    acceptances: list[Acceptance],
+    num_rows: int,
+    seconds: HopSeconds,
+) -> None:
+    """Tell the policies what the step cost, and what each sequence gained."""
+    cost = seconds.verify + seconds.accept + seconds.rollback
+    others, upkeep = len(requests) - 1, seconds.commit / len(requests)
+    for rows in {request.policy.rows for request in requests}:
+        if rows is not None:
+            rows.add(num_rows - 1, cost)
+    for request, draft, acceptance in zip(requests, drafts, acceptances, strict=True):
+        request.policy.observe(len(draft.tokens), acceptance.num_accepted, upkeep, others)
+
+
+def _account(request: Request, num_draft: int, acceptance: Acceptance, seconds: HopSeconds) -> None:
     """Count one step and its time by phase."""
     stats, policy = request.stats, request.policy
-    stats.plain_step_ms = None if policy.plain_seconds is None else policy.plain_seconds * 1e3
+    # What an interrupted step left behind goes; the cursor decides, and moves after this.
+    request.forget_after_cursor()
+    request.logprobs += acceptance.logprobs
+    plain_seconds = policy.plain_seconds
+    stats.plain_step_ms = None if plain_seconds is None else plain_seconds * 1e3
     stats.num_parked, stats.num_probes = policy.num_parked, policy.num_probes
-    stats.count_step(num_draft, num_accepted)
-    forward = "verify" if num_draft else "plain"
-    for hop, spent in seconds.items():
-        stats.phases.add(forward if hop in ("prepare", "verify") else hop, spent * 1e3)
+    stats.count_step(num_draft, acceptance.num_accepted)
+    stats.phases.add_step(seconds, plain=not num_draft)

@@ -65,4 +65,4 @@ def joined_names(speculators: Collection[Speculator]) -> str | None:
 
 def taps_of(speculators: Collection[Speculator]) -> frozenset[Tap]:
     """What they need of the target together."""
-    return frozenset().union(*(member.taps for member in speculators))
+    return frozenset().union(*[member.taps for member in speculators])

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from specrt.state.messages import FinishReason
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(NamedTuple):
     """All that a step moves; a step assigns a new one at its very end, or nothing.
+
+    A tuple, since every step makes two: a frozen dataclass takes three times as long.
 
     Args:
         num_tokens: ids in the history, the last of them not yet fed.
@@ -29,6 +30,22 @@ class Cursor:
     live: int = 0
     pending: int = 0
     finish_reason: FinishReason | None = None
+
+    def fed(self, num_rows: int) -> Cursor:
+        """Behind that many more rows."""
+        num_tokens, cache_len, text_len, live, pending, finish_reason = self
+        return Cursor(num_tokens, cache_len + num_rows, text_len, live, pending, finish_reason)
+
+    def emitted(self, num_tokens: int, text_len: int, finish_reason: FinishReason | None) -> Cursor:
+        """Behind that many more ids."""
+        return Cursor(
+            self.num_tokens + num_tokens,
+            self.cache_len,
+            text_len,
+            self.live,
+            self.pending,
+            finish_reason,
+        )
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)

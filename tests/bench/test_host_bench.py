@@ -16,6 +16,7 @@ from specrt.bench.host import (
     plain_search,
     sampler_draw,
 )
+from specrt.bench.step_overhead import StepCase
 from specrt.bench.timing import Latency, WrongResultError
 from specrt.speculative.algorithms.ngram import NgramSpeculator
 from specrt.state.messages import Draft
@@ -128,11 +129,14 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(host, "HISTORIES", (200, 400, 800))
     monkeypatch.setattr(host, "VOCABULARIES", (20_000,))
     monkeypatch.setattr(host, "CONTEXT", 4096)
+    monkeypatch.setattr(host, "STEP_CASES", (StepCase(True, True, False, 300),))
     file = tmp_path / "host.json"
     assert main(["host", "--calls", "100", "--json", str(file)]) == 0
     printed = capsys.readouterr().out
     assert "p99.9" in printed and "copies" in printed
     saved = json.loads(file.read_text())
     assert saved["complete"]
-    assert {one["part"] for one in saved["results"]} == {"ngram", "governor", "sampler"}
-    assert len(saved["bounds"]) == 3 * len(TEXTS)
+    assert {one["part"] for one in saved["results"]} == {
+        "ngram", "governor", "sampler", "step", "step draws",
+    }  # fmt: skip
+    assert len(saved["bounds"]) == 3 * len(TEXTS) + 1

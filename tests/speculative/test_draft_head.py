@@ -1,6 +1,5 @@
 """A trained head and its algorithm, both attached from outside."""
 
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -68,7 +67,7 @@ class PerToken:
 
     def propose(self, contexts):
         return self.head.draft_chain(
-            [replace(c, pmin=self.default_pmin) if c.pmin is None else c for c in contexts]
+            [c._replace(pmin=self.default_pmin) if c.pmin is None else c for c in contexts]
         )
 
     def commit(self, kept):

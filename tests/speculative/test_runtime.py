@@ -67,7 +67,7 @@ HOPS = {
     "prepare": lambda request: (llm().target, "prepare"),
     "verify": lambda request: (llm().target, "verify"),
     "accept": lambda request: (runtime_module, "accept"),
-    "text": lambda request: (Boundary, "append"),
+    "text": lambda request: (Boundary, "take"),
     "rollback": lambda request: (llm().target, "rollback"),
     "commit": lambda request: (request.speculators[0], "commit"),
     "observe": lambda request: (request.policy, "observe"),
