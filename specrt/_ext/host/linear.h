@@ -26,7 +26,7 @@ enum input_form { FORM_F32, FORM_INT8, FORM_INT8X2 };
 struct weight {
     const uint8_t *tiles;
     const float *bias; /* [num_rows] or NULL */
-    size_t tile_bytes, scales_at;
+    size_t tile_bytes;
     int num_rows, num_cols;
     int type, form;
     int block; /* columns of which a segment has a whole number */

@@ -6,7 +6,7 @@ cdef extern from "linear.h":
     ctypedef struct Weight "struct weight":
         const unsigned char *tiles
         const float *bias
-        size_t tile_bytes, scales_at
+        size_t tile_bytes
         int num_rows, num_cols, type, form, block
     ctypedef struct Matrix "struct matrix":
         const unsigned char *raw

@@ -1,16 +1,19 @@
 /* The quantised weight types: how their files' blocks are, and how tiles hold them.
  *
- * A tile is sixteen weight rows, a lane each: the codes of all its columns, then all scales, both in
- * blocks of columns. A code vector is 64 bytes, of sixteen rows four adjacent columns each. Thirty-two
- * columns are eight such groups; their codes of low + high bits lie in low vectors, where a byte holds
- * the low bits of 8 / low groups, lowest first, and high vectors likewise. Codes are
+ * A tile is sixteen weight rows, a lane each, block of columns by block, so that it is read as one
+ * stream. A block is d [16], dmin [16] if there is a minimum, then for every 32 columns their codes
+ * and the scales of their sub-blocks, of each int8 sc [16], uint8 m [16] if there is a minimum.
+ *
+ * A code vector is 64 bytes, of sixteen rows four adjacent columns each. Thirty-two columns are eight
+ * such groups; their codes of low + high bits lie in low vectors, where a byte holds the low bits of
+ * 8 / low groups, lowest first, and high vectors likewise. Codes are
  *   - the integers of the file without sign, the offset added, or
  *   - places in a table of at most sixteen values, which are such integers (the types with offset 128).
- * Scales of a block:
- *   SCALES_F16, SCALES_BF16: d [16], and m [16] if there is a minimum; 32 columns,
- *   SCALES_BYTES: d [16] f16 (and dmin [16] f16), then per sub-block int8 [16] (and uint8 [16]); 256,
- *   SCALES_NIBBLES: the same with both in one byte, the scale low.
- * A weight is (factor d) scale (code - offset) + dmin m; products of scales are exact.
+ * Scales:
+ *   SCALES_F16, SCALES_BF16: d and dmin alone, as f16 and as bf16,
+ *   SCALES_BYTES: d and dmin as f16, and those of sub-blocks,
+ *   SCALES_NIBBLES: the same with sc and m in one byte, sc low.
+ * A weight is (factor d) sc (code - offset) + dmin m; products of scales are exact.
  */
 #ifndef SPECRT_QUANT_TYPES_H
 #define SPECRT_QUANT_TYPES_H

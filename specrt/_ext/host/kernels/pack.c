@@ -42,6 +42,7 @@ static uint8_t *pack_codes(const struct packed_type *type, const uint8_t *rows,
     return pack_bits(groups, type->low, type->high, to);
 }
 
+/* d and dmin of a block. */
 static uint8_t *pack_scales(const struct packed_type *type, const struct scales_of_block *s,
                             uint8_t *to)
 {
@@ -50,26 +51,29 @@ static uint8_t *pack_scales(const struct packed_type *type, const struct scales_
         if (type->minimum)
             memcpy(to + 2 * LANES + 2 * lane, &s[lane].dmin, 2);
     }
-    to += (type->minimum ? 4 : 2) * LANES;
+    return to + (type->minimum ? 4 : 2) * LANES;
+}
+
+static uint8_t *pack_sub_scales(const struct packed_type *type, const struct scales_of_block *s,
+                                int sub, uint8_t *to)
+{
     if (type->scales != SCALES_BYTES && type->scales != SCALES_NIBBLES)
         return to;
-    for (int sub = 0; sub < type->block / type->sub; sub++) {
-        for (int lane = 0; lane < LANES; lane++) {
-            uint8_t sc = (uint8_t)s[lane].sc[sub], m = s[lane].m[sub];
-            to[lane] = type->scales == SCALES_NIBBLES ? (uint8_t)(sc | m << 4) : sc;
-            if (type->scales == SCALES_BYTES && type->minimum)
-                to[LANES + lane] = m;
-        }
-        to += (type->scales == SCALES_BYTES && type->minimum ? 2 : 1) * LANES;
+    const int both = type->scales == SCALES_BYTES && type->minimum;
+    for (int lane = 0; lane < LANES; lane++) {
+        uint8_t sc = (uint8_t)s[lane].sc[sub], m = s[lane].m[sub];
+        to[lane] = type->scales == SCALES_NIBBLES ? (uint8_t)(sc | m << 4) : sc;
+        if (both)
+            to[LANES + lane] = m;
     }
-    return to;
+    return to + (both ? 2 : 1) * LANES;
 }
 
 static void pack_quants(const struct pack_args *args, const uint8_t *const *row, uint8_t *tile)
 {
     const struct packed_type *type = &packed_types[args->from.type];
     const int num_blocks = args->from.num_cols / type->block;
-    uint8_t codes[LANES * 256], inverse[256] = {0}, *scales = tile + args->to.scales_at;
+    uint8_t codes[LANES * 256], inverse[256] = {0};
     struct scales_of_block s[LANES];
     for (int i = 15; type->values && i >= 0; i--)
         inverse[type->values[i]] = (uint8_t)i;
@@ -79,9 +83,12 @@ static void pack_quants(const struct pack_args *args, const uint8_t *const *row,
             if (args->from.type == TYPE_MXFP4 && s[lane].d < MXFP4_SMALLEST)
                 s[lane].d = 0;
         }
-        for (int column = 0; column < type->block; column += 32)
+        tile = pack_scales(type, s, tile);
+        for (int column = 0; column < type->block; column += 32) {
             tile = pack_codes(type, codes + column, inverse, tile);
-        scales = pack_scales(type, s, scales);
+            for (int sub = column / type->sub; sub < (column + 32) / type->sub; sub++)
+                tile = pack_sub_scales(type, s, sub, tile);
+        }
     }
 }
 

@@ -8,6 +8,9 @@
 #include "tile.h"
 #include "quant_tables.h"
 
+/* Bytes that are fetched ahead of the loads. */
+#define AHEAD 2048
+
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* The most input rows that pass together; registers decide, the result does not depend on it. */
@@ -74,7 +77,7 @@ ALWAYS_INLINE v16f load_halves(const uint8_t *p, const int is_bf16)
 }
 
 /* Rows first .. first + rows of a panel times one tile; what follows out are the type's traits. */
-ALWAYS_INLINE void times(const struct weight *weight, const uint8_t *codes, const struct panel *x,
+ALWAYS_INLINE void times(const struct weight *weight, const uint8_t *tile, const struct panel *x,
                          const int first, float *out, const int block, const int sub,
                          const int offset, const int minimum, const int low_bits,
                          const int high_bits, const enum scales form, const float factor,
@@ -85,11 +88,10 @@ ALWAYS_INLINE void times(const struct weight *weight, const uint8_t *codes, cons
     const size_t stride = GROUP == PANEL ? (size_t)rows : (size_t)x->num_rows;
     const int num_blocks = weight->num_cols / block;
     const int step = (num_blocks + NUM_SEGMENTS - 1) / NUM_SEGMENTS;
-    const uint8_t *scales = codes + weight->scales_at;
     const int8_t *q = x->q + 4 * first;
     const float *d = x->d + first, *s = x->s + first;
     const int32_t *sums = x->sums + first;
-    const v64 table = values ? v64_set16(values) : v64_load(codes);
+    const v64 table = values ? v64_set16(values) : v64_load(tile);
     v16f total[GROUP];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
@@ -100,22 +102,26 @@ ALWAYS_INLINE void times(const struct weight *weight, const uint8_t *codes, cons
         for (int r = 0; r < rows; r++)
             acc[r] = v16f_set1(0.0f);
         for (int b = left < step ? left : step; b > 0; b--) {
-            v16f scale = v16f_mul(load_halves(scales, form == SCALES_BF16), v16f_set1(factor));
+            v16f scale = v16f_mul(load_halves(tile, form == SCALES_BF16), v16f_set1(factor));
             v16f lowest = v16f_set1(0.0f);
-            scales += 2 * LANES;
+            tile += 2 * LANES;
             if (minimum) {
-                lowest = load_halves(scales, 0);
-                scales += 2 * LANES;
+                lowest = load_halves(tile, 0);
+                tile += 2 * LANES;
             }
             const v16f block_scale = scale, block_lowest = lowest;
             for (int column = 0; column < block; column += 32) {
                 v64 low[8], high[2];
 #pragma GCC unroll 8
-                for (int i = 0; i < low_bits; i++, codes += 64)
-                    low[i] = v64_load(codes);
+                for (int i = 0; i < low_bits; i++, tile += 64) {
+                    low[i] = v64_load(tile);
+                    __builtin_prefetch(tile + AHEAD);
+                }
 #pragma GCC unroll 2
-                for (int i = 0; i < high_bits; i++, codes += 64)
-                    high[i] = v64_load(codes);
+                for (int i = 0; i < high_bits; i++, tile += 64) {
+                    high[i] = v64_load(tile);
+                    __builtin_prefetch(tile + AHEAD);
+                }
 #pragma GCC unroll 2
                 for (int half = 0; half < 32 / sub; half++) {
                     v16i dot[GROUP];
@@ -144,15 +150,15 @@ ALWAYS_INLINE void times(const struct weight *weight, const uint8_t *codes, cons
                         }
                     }
                     if (has_subs) {
-                        v16i sc = form == SCALES_NIBBLES ? v16i_load_bits(scales, 0, 15)
-                                                         : v16i_load_i8((const int8_t *)scales);
+                        v16i sc = form == SCALES_NIBBLES ? v16i_load_bits(tile, 0, 15)
+                                                         : v16i_load_i8((const int8_t *)tile);
                         scale = v16f_mul(block_scale, v16i_to_float(sc));
                         if (minimum) {
-                            v16i m = form == SCALES_NIBBLES ? v16i_load_bits(scales, 4, 15)
-                                                            : v16i_load_bits(scales + LANES, 0, 255);
+                            v16i m = form == SCALES_NIBBLES ? v16i_load_bits(tile, 4, 15)
+                                                            : v16i_load_bits(tile + LANES, 0, 255);
                             lowest = v16f_mul(block_lowest, v16i_to_float(m));
                         }
-                        scales += form == SCALES_BYTES && minimum ? 2 * LANES : LANES;
+                        tile += form == SCALES_BYTES && minimum ? 2 * LANES : LANES;
                     }
 #pragma GCC unroll 8
                     for (int r = 0; r < rows; r++) {
