@@ -56,7 +56,9 @@ struct acts {
     int num_rows, width;
 };
 
-struct pack_args { /* a part is one tile */
+#define PACK_TILES 8 /* tiles of a part */
+
+struct pack_args {
     struct matrix from;
     struct weight to;
     uint8_t *tiles;

@@ -58,6 +58,7 @@ cdef extern from "linear.h":
     int TYPE_MXFP4
     int FORM_F32, FORM_INT8, FORM_INT8X2
     int _TILE_ROWS "TILE_ROWS", _HEAD_TILES "HEAD_TILES", _MAX_PAIRS "MAX_PAIRS", _PANEL "PANEL"
+    int PACK_TILES
     void weight_layout(Weight *weight)
 
 cdef extern from *:
@@ -149,13 +150,14 @@ cdef int num_tiles(int num_rows):
 
 
 def record_pack(Tape tape, weight):
-    """Append one phase, a part per tile: weight.raw [N, row bytes] to weight.tiles."""
+    """Append one phase over the tiles: weight.raw [N, row bytes] to weight.tiles."""
     cdef PackArgs args
+    cdef int parts
     args.source = matrix_struct(weight)
     args.to = weight_struct(weight)
     args.tiles = <unsigned char *>args.to.tiles
-    tape.append("pack", pack_kernel(tape.level), &args, sizeof(args), num_tiles(args.to.num_rows), 0,
-                (weight,))
+    parts = (num_tiles(args.to.num_rows) + PACK_TILES - 1) // PACK_TILES
+    tape.append("pack", pack_kernel(tape.level), &args, sizeof(args), parts, 0, (weight,))
 
 
 def record_quantize(Tape tape, x, out):

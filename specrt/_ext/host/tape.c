@@ -7,6 +7,8 @@ int tape_append(struct tape *tape, kernel_fn *run, const void *args, size_t size
 {
     if (num_parts <= 0)
         return 0;
+    if (num_parts > MAX_PARTS)
+        return -1;
     size_t room = ((size_t)tape->num_phases + 1) * sizeof(struct phase);
     struct phase *phases = realloc(tape->phases, room);
     if (!phases)

@@ -4,6 +4,8 @@
 
 #include "kernel.h"
 
+#define MAX_PARTS 65535 /* of a phase */
+
 struct phase {
     kernel_fn *run;
     void *args;
@@ -16,7 +18,7 @@ struct tape {
 };
 
 /* Append a phase with a copy of its args; one without parts is left out. Returns 0, or -1 when
- * there is no memory. */
+ * there is no memory, or when there are more than MAX_PARTS. */
 int tape_append(struct tape *tape, kernel_fn *run, const void *args, size_t size, int num_parts);
 void tape_drop_last(struct tape *tape); /* there is one */
 void tape_clear(struct tape *tape);

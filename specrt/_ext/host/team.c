@@ -18,10 +18,16 @@ struct member {
     void *scratch;
 };
 
+/* A share of a phase's parts: the phase's number << 32 | first << 16 | end of those that nobody has
+ * claimed. Phases are numbered on through all runs, so a word read long ago cannot be mistaken for a
+ * new one. */
+struct share {
+    _Alignas(64) _Atomic uint64_t word;
+};
+
 struct team {
-    /* Number of the open phase << 32 | its parts that nobody has claimed. Phases are numbered on
-     * through all runs, so a word read long ago cannot be mistaken for a new one. */
-    _Alignas(64) _Atomic uint64_t claim;
+    struct share shares[MAX_THREADS];
+    _Alignas(64) _Atomic uint32_t open;    /* number of the open phase, set behind its shares */
     _Alignas(64) _Atomic int num_finished; /* parts of the open phase */
     /* Read by holders of a part and by the caller: a run cannot end while one is held. */
     _Alignas(64) const struct tape *tape;
@@ -42,8 +48,13 @@ struct team {
     struct member members[MAX_THREADS];
 };
 
-static uint32_t phase_of(uint64_t word) { return (uint32_t)(word >> 32); }
-static uint32_t parts_left(uint64_t word) { return (uint32_t)word; }
+static uint64_t share_of(uint32_t phase, int first, int end)
+{
+    return (uint64_t)phase << 32 | (uint64_t)first << 16 | (uint64_t)end;
+}
+static uint32_t phase_of(uint64_t share) { return (uint32_t)(share >> 32); }
+static int first_of(uint64_t share) { return (int)(share >> 16 & 0xffff); }
+static int end_of(uint64_t share) { return (int)(share & 0xffff); }
 
 static int64_t now_ns(void)
 {
@@ -64,45 +75,71 @@ static void wake(struct team *team, enum role role)
 static void open_phase(struct team *team, int index)
 {
     const struct tape *tape = team->tape;
-    int num_parts = index < tape->num_phases ? tape->phases[index].num_parts : 0;
+    const int num_parts = index < tape->num_phases ? tape->phases[index].num_parts : 0;
+    const int num_shares = atomic_load_explicit(&team->num_threads, memory_order_relaxed);
+    const uint32_t number = team->first_phase + (uint32_t)index;
     if (team->ends && index > 0)
         team->ends[index - 1] = now_ns() - team->start_ns;
-    uint64_t number = team->first_phase + (uint32_t)index;
     atomic_store_explicit(&team->num_finished, 0, memory_order_relaxed);
+    for (int i = 0, first = 0; num_parts && i < num_shares; i++) {
+        int end = num_parts - (int)((int64_t)num_parts * (num_shares - 1 - i) / num_shares);
+        atomic_store_explicit(&team->shares[i].word, share_of(number, first, end),
+                              memory_order_release);
+        first = end;
+    }
     /* Sequentially consistent with the count of sleepers: either it is seen here, or the sleeper
-     * sees the new word. From here on tape may be gone. */
-    atomic_store(&team->claim, (number & UINT32_MAX) << 32 | (uint32_t)num_parts);
+     * sees the new number. From here on tape may be gone. */
+    atomic_store(&team->open, number);
     if (num_parts > 1 && atomic_load(&team->num_asleep[HELPER]))
         wake(team, HELPER);
     if (num_parts != 1 && atomic_load(&team->num_asleep[CALLER]))
         wake(team, CALLER);
 }
 
-/* Claim and run parts until the open phase has none left. */
-static void work(struct team *team, const struct member *member)
+/* Claim and run parts of a share until it has none left: the owner from the front on, so that it
+ * reads memory in one stream, others from the back. */
+static void work_on(struct team *team, const struct member *member, int owner)
 {
-    uint64_t word = atomic_load_explicit(&team->claim, memory_order_acquire);
-    while (parts_left(word)) {
-        if (!atomic_compare_exchange_weak_explicit(&team->claim, &word, word - 1,
-                                                   memory_order_acq_rel, memory_order_acquire))
+    _Atomic uint64_t *word = &team->shares[owner].word;
+    uint64_t share = atomic_load_explicit(word, memory_order_acquire);
+    while (first_of(share) < end_of(share)) {
+        const int own = owner == member->index;
+        const int part = own ? first_of(share) : end_of(share) - 1;
+        const uint64_t rest = share_of(phase_of(share), first_of(share) + own,
+                                       end_of(share) - !own);
+        if (!atomic_compare_exchange_weak_explicit(word, &share, rest, memory_order_acq_rel,
+                                                   memory_order_acquire))
             continue;
-        int index = (int)(phase_of(word) - team->first_phase);
+        const int index = (int)(phase_of(share) - team->first_phase);
         const struct phase *phase = &team->tape->phases[index];
-        int num_parts = phase->num_parts;
-        phase->run(phase->args, num_parts - (int)parts_left(word), member->scratch);
+        const int num_parts = phase->num_parts;
+        phase->run(phase->args, part, member->scratch);
         if (atomic_fetch_add_explicit(&team->num_finished, 1, memory_order_acq_rel) + 1 == num_parts)
             open_phase(team, index + 1);
-        word = atomic_load_explicit(&team->claim, memory_order_acquire);
+        share = atomic_load_explicit(word, memory_order_acquire);
     }
 }
 
-/* Whether this thread has something to do. */
-static bool ready(struct team *team, int index)
+/* Run parts until the open phase has none left; returns its number. */
+static uint32_t work(struct team *team, const struct member *member)
 {
-    uint64_t word = atomic_load(&team->claim);
-    if (parts_left(word) && index < atomic_load(&team->num_threads))
+    for (;;) {
+        const uint32_t open = atomic_load(&team->open);
+        const int num_threads = atomic_load(&team->num_threads);
+        for (int i = 0; member->index < num_threads && i < num_threads; i++)
+            work_on(team, member, (member->index + i) % num_threads);
+        if (atomic_load(&team->open) == open)
+            return open;
+    }
+}
+
+/* Whether this thread has something to do, having done all it could of a phase. */
+static bool ready(struct team *team, int index, uint32_t done)
+{
+    const uint32_t open = atomic_load(&team->open);
+    if (open != done && index < atomic_load(&team->num_threads))
         return true;
-    return index == 0 ? phase_of(word) == team->end_phase : atomic_load(&team->stop);
+    return index == 0 ? open == team->end_phase : atomic_load(&team->stop);
 }
 
 static void pause_cpu(void)
@@ -115,13 +152,13 @@ static void pause_cpu(void)
 }
 
 /* Spin, then sleep, until this thread is ready. */
-static void rest(struct team *team, int index)
+static void rest(struct team *team, int index, uint32_t done)
 {
     enum role role = index ? HELPER : CALLER;
     int64_t deadline = now_ns() + SPIN_NS;
     do
         for (int i = 0; i < 16; i++) {
-            if (ready(team, index))
+            if (ready(team, index, done))
                 return;
             pause_cpu();
         }
@@ -132,7 +169,7 @@ static void rest(struct team *team, int index)
         /* A helper above the number of threads is not counted: no phase wakes it. */
         int counted = index < atomic_load(&team->num_threads);
         atomic_fetch_add(&team->num_asleep[role], counted);
-        awake = ready(team, index);
+        awake = ready(team, index, done);
         if (!awake)
             pthread_cond_wait(&team->wake[role], &team->sleep_lock);
         atomic_fetch_sub(&team->num_asleep[role], counted);
@@ -145,10 +182,8 @@ static void *helper(void *argument)
     struct member *member = argument;
     struct team *team = member->team;
     fesetenv(FE_DFL_ENV);
-    while (!atomic_load(&team->stop)) {
-        rest(team, member->index);
-        work(team, member);
-    }
+    while (!atomic_load(&team->stop))
+        rest(team, member->index, work(team, member));
     return NULL;
 }
 
@@ -178,8 +213,8 @@ static void reset(struct team *team)
         pthread_cond_init(&team->wake[role], NULL);
         atomic_store(&team->num_asleep[role], 0);
     }
-    uint64_t word = atomic_load(&team->claim);
-    atomic_store(&team->claim, word - parts_left(word));
+    for (int i = 0; i < MAX_THREADS; i++)
+        atomic_store(&team->shares[i].word, 0);
     team->num_helpers = 0;
     team->pid = getpid();
 }
@@ -279,14 +314,14 @@ void team_run(struct team *team, const struct tape *tape, int64_t *ends)
     team->tape = tape;
     team->ends = ends;
     team->start_ns = ends ? now_ns() : 0;
-    team->first_phase = phase_of(atomic_load(&team->claim)) + 1;
+    team->first_phase = atomic_load(&team->open) + 1;
     team->end_phase = team->first_phase + (uint32_t)tape->num_phases;
     open_phase(team, 0);
     for (;;) {
-        work(team, &team->members[0]);
-        if (phase_of(atomic_load(&team->claim)) == team->end_phase)
+        const uint32_t done = work(team, &team->members[0]);
+        if (done == team->end_phase)
             break;
-        rest(team, 0);
+        rest(team, 0, done);
     }
     fesetenv(&before);
     pthread_mutex_unlock(&team->run_lock);

@@ -1,9 +1,9 @@
 /* A team of threads that runs tapes, one at a time.
  *
- * All parts are claimed from one atomic word, which holds the number of the open phase and how many
- * of its parts nobody has claimed. Whoever finishes a phase's last part opens the next one, so a
- * thread that was descheduled without a part delays nobody, and one that wakes late finds the word
- * changed. A thread without work spins for SPIN_NS and then sleeps. The caller is thread 0; helpers
+ * A phase's parts are cut into a share for each thread, so that each reads memory in one stream, and
+ * claimed from the share's atomic word: by its owner from the front, by who has nothing left to do
+ * from the back. Whoever finishes a phase's last part opens the next one, so a thread that was
+ * descheduled without a part delays nobody, and one that wakes late finds the words changed. A thread without work spins for SPIN_NS and then sleeps. The caller is thread 0; helpers
  * are made by the first run that may use them, and again in a forked child. They block all signals.
  * Every thread runs in the default floating-point environment; the caller gets its own back.
  */

@@ -1,4 +1,4 @@
-/* pack: a part is one tile; quant_types.h says how it lies. Lanes behind the last weight row repeat
+/* pack: a part is PACK_TILES tiles; quant_types.h says how they lie. Lanes behind the last weight row repeat
  * it. */
 #include "decode.h"
 #include "rows.h"
@@ -113,20 +113,28 @@ static void pack_floats(const struct pack_args *args, const int *row, uint8_t *t
         }
 }
 
-void KERNEL(pack)(const void *pointer, int part, void *scratch)
+static void pack_tile(const struct pack_args *args, int at)
 {
-    const struct pack_args *args = pointer;
-    uint8_t *tile = args->tiles + (size_t)part * args->to.tile_bytes;
+    uint8_t *tile = args->tiles + (size_t)at * args->to.tile_bytes;
     const uint8_t *raw[LANES];
     int row[LANES];
-    (void)scratch;
     for (int lane = 0; lane < LANES; lane++) {
-        int at = part * TILE_ROWS + lane;
-        row[lane] = at < args->from.num_rows ? at : args->from.num_rows - 1;
+        row[lane] = at * TILE_ROWS + lane;
+        if (row[lane] >= args->from.num_rows)
+            row[lane] = args->from.num_rows - 1;
         raw[lane] = args->from.raw + (size_t)row[lane] * args->from.row_bytes;
     }
     if (args->to.form == FORM_F32)
         pack_floats(args, row, tile);
     else
         pack_quants(args, raw, tile);
+}
+
+void KERNEL(pack)(const void *pointer, int part, void *scratch)
+{
+    const struct pack_args *args = pointer;
+    const int num_tiles = (args->from.num_rows + TILE_ROWS - 1) / TILE_ROWS;
+    (void)scratch;
+    for (int i = part * PACK_TILES; i < (part + 1) * PACK_TILES && i < num_tiles; i++)
+        pack_tile(args, i);
 }
