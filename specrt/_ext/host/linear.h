@@ -64,9 +64,16 @@ struct pack_args {
     uint8_t *tiles;
 };
 
-struct quantize_args { /* a part is one row */
+/* How rows are cut into parts: panels of rows, and those into columns, since rows of a panel share
+ * cache lines of acts. */
+struct row_parts {
+    int num_rows, width, columns; /* of a part; a multiple of 32, or the width */
+};
+
+struct quantize_args {
     const float *x;
     struct acts out;
+    struct row_parts parts;
 };
 
 struct linear_pair {
@@ -107,6 +114,36 @@ DECLARE_KERNEL(linear);
 DECLARE_KERNEL(head);
 DECLARE_KERNEL(head_reduce);
 DECLARE_KERNEL(embed);
+
+#define PART_VALUES 4096 /* of rows in a part, about */
+
+static inline struct row_parts row_parts(int num_rows, int width)
+{
+    const int rows = num_rows < PANEL ? num_rows : PANEL;
+    const int parts = (int)(((size_t)rows * (size_t)width + PART_VALUES - 1) / PART_VALUES);
+    const int columns = ((width + parts - 1) / parts + 31) / 32 * 32;
+    return (struct row_parts){num_rows, width, columns < width ? columns : width};
+}
+
+static inline int num_row_parts(const struct row_parts *parts)
+{
+    const int panels = (parts->num_rows + PANEL - 1) / PANEL;
+    return panels * ((parts->width + parts->columns - 1) / parts->columns);
+}
+
+/* The rows first_row .. end_row and columns first .. end of a part. */
+struct row_part {
+    int first_row, end_row, first, end;
+};
+
+static inline struct row_part row_part(const struct row_parts *parts, int part)
+{
+    const int across = (parts->width + parts->columns - 1) / parts->columns;
+    const int row = part / across * PANEL, column = part % across * parts->columns;
+    const int end_row = row + PANEL, end = column + parts->columns;
+    return (struct row_part){row, end_row < parts->num_rows ? end_row : parts->num_rows, column,
+                             end < parts->width ? end : parts->width};
+}
 
 /* Fill in how a weight of that type, form and size lies in tiles. */
 void weight_layout(struct weight *weight);

@@ -25,9 +25,12 @@ cdef extern from "linear.h":
         Matrix source "from"
         Weight to
         unsigned char *tiles
+    ctypedef struct RowParts "struct row_parts":
+        int num_rows, width, columns
     ctypedef struct QuantizeArgs "struct quantize_args":
         const float *x
         Acts out
+        RowParts parts
     ctypedef struct LinearPair "struct linear_pair":
         Weight weight
         float *out
@@ -59,6 +62,8 @@ cdef extern from "linear.h":
     int FORM_F32, FORM_INT8, FORM_INT8X2
     int _TILE_ROWS "TILE_ROWS", _HEAD_TILES "HEAD_TILES", _MAX_PAIRS "MAX_PAIRS", _PANEL "PANEL"
     int PACK_TILES
+    RowParts row_parts(int num_rows, int width)
+    int num_row_parts(const RowParts *parts)
     void weight_layout(Weight *weight)
 
 cdef extern from *:
@@ -161,11 +166,13 @@ def record_pack(Tape tape, weight):
 
 
 def record_quantize(Tape tape, x, out):
-    """Append one phase, a part per row of x [T, K] f32."""
+    """Append one phase over panels of rows of x [T, K] f32, and their columns."""
     cdef QuantizeArgs args
+    args.parts = row_parts(len(x), x.shape[1])
     args.x = <const float *>address(x)
     args.out = acts_struct(out, len(x))
-    tape.append("quantize", quantize_kernel(tape.level), &args, sizeof(args), len(x), 0, (x, out))
+    tape.append("quantize", quantize_kernel(tape.level), &args, sizeof(args),
+                num_row_parts(&args.parts), 0, (x, out))
 
 
 # Weight bytes that one claim of a part reads, about: a claim costs 0.1 us, and less than one part of

@@ -3,11 +3,11 @@
 
 #include "linear.h"
 
-struct rms_norm_args { /* a part is one row */
+struct rms_norm_args {
     const float *x, *weight, *add; /* [T, width], [width] or NULL, [T, width] or NULL */
     float *out;                    /* [T, width] or NULL; may be x or add */
     struct acts acts;              /* of out; without forms there are none */
-    int width;
+    struct row_parts parts;
     float eps;
 };
 
