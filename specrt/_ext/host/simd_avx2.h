@@ -8,8 +8,9 @@ typedef struct { __m256 lo, hi; } v16m;
 #define SIMD_F(f, g) ((v16f){f, g})
 #define SIMD_I(f, g) ((v16i){f, g})
 
-/* A square of so many v16f stays in registers. */
-#define V16F_TILE 2
+/* So many sums of at most so many rows stay in registers, beside what they are made of. */
+#define V16F_SUMS 6
+#define V16F_ROWS 6
 
 static const int32_t simd_first[32] = {-1, -1, -1, -1, -1, -1, -1, -1,
                                        -1, -1, -1, -1, -1, -1, -1, -1};

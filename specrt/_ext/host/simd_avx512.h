@@ -5,8 +5,9 @@ typedef __m512 v16f;
 typedef __m512i v16i;
 typedef __mmask16 v16m;
 
-/* A square of so many v16f stays in registers. */
-#define V16F_TILE 4
+/* So many sums of at most so many rows stay in registers, beside what they are made of. */
+#define V16F_SUMS 24
+#define V16F_ROWS 6
 
 static inline v16f v16f_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void v16f_store(float *p, v16f x) { _mm512_storeu_ps(p, x); }

@@ -9,8 +9,9 @@ typedef struct { int32_t v[LANES]; } v16m;
         r.v[i] = expression;              \
     return r
 
-/* A square of so many v16f stays in registers. */
-#define V16F_TILE 1
+/* So many sums of at most so many rows stay in registers, beside what they are made of. */
+#define V16F_SUMS 4
+#define V16F_ROWS 4
 
 static inline v16f v16f_load(const float *p) { SIMD_MAP(v16f, p[i]); }
 static inline void v16f_store(float *p, v16f x) { memcpy(p, x.v, sizeof x.v); }
