@@ -104,7 +104,7 @@ exponentiate_keys(float *scores, float largest, const int begin, const int end)
     v16f sum = v16f_set1(0.0f);
 #pragma GCC unroll 4
     for (int i = begin / LANES * LANES; i < end; i += LANES) {
-        v16f p = v16f_exp(v16f_sub(v16f_load(scores + i), top));
+        v16f p = v16f_exp_negative(v16f_sub(v16f_load(scores + i), top));
         v16f_store(scores + i, p);
         sum = v16f_add(sum, p);
     }
@@ -254,7 +254,7 @@ static void merge_chunk(struct attention_scratch *s, int queries, int row_dims)
     for (int i = 0; i < queries; i += LANES) {
         const v16f total = v16f_load(s->total_top + i), chunk = v16f_load(s->chunk_top + i);
         const v16f top = v16f_max(total, chunk);
-        const v16f a = v16f_exp(v16f_sub(total, top)), b = v16f_exp(v16f_sub(chunk, top));
+        const v16f a = v16f_exp_negative(v16f_sub(total, top)), b = v16f_exp_negative(v16f_sub(chunk, top));
         v16f_store(tops, top);
         v16f_store(sums, v16f_add(v16f_mul(v16f_load(s->total_sum + i), a),
                                   v16f_mul(v16f_load(s->chunk_sum + i), b)));
@@ -357,8 +357,8 @@ static float merge_factors(const struct attention_args *args, const float *tops,
         top = largest;
     }
     for (int i = 0; i < num_chunks; i += LANES) {
-        v16f_store(factors + i, v16f_exp(v16f_load(factors + i)));
-        v16f_store(chunk_factors + i, v16f_exp(v16f_load(chunk_factors + i)));
+        v16f_store(factors + i, v16f_exp_negative(v16f_load(factors + i)));
+        v16f_store(chunk_factors + i, v16f_exp_negative(v16f_load(chunk_factors + i)));
     }
     for (int i = 0, slot = first; i < num_chunks; i++, slot = next_slot(args, slot))
         sum = sum * factors[i] + sums[slot] * chunk_factors[i];
