@@ -171,3 +171,15 @@ static inline void lookup_16(const uint8_t *table, uint8_t *bytes)
     for (int i = 0; i < 16; i++)
         bytes[i] = table[bytes[i]];
 }
+
+/* Lanes 0 and 1, 2 and 3, ... in each other's places. */
+static inline v16f v16f_swap_pairs(v16f a) { SIMD_MAP(v16f, a.v[i ^ 1]); }
+
+/* The first and the second of 16 pairs. */
+static inline void v16f_load_pairs(const float *p, v16f *first, v16f *second)
+{
+    for (int i = 0; i < LANES; i++) {
+        first->v[i] = p[2 * i];
+        second->v[i] = p[2 * i + 1];
+    }
+}
