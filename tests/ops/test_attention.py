@@ -240,6 +240,23 @@ def test_threads_change_nothing(threads):
             assert_same_bits(more.run(q, positions, seqs, rows=rows), expected)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("window", [0, 100])
+def test_a_program_follows_the_step(level, window):
+    """How many groups of chunks there are depends on the lengths, from run to run."""
+    ends = (340, 3)
+    case = Case(HostOps(threads=3, level=level), "f16", 2, 32, ends)
+    q, out = queries(2, 6, 32), nans(2, 192)
+    step = make_step(case.ops, [0, 0, 0], [0, 0, 1], case.num_pages)
+    with case.ops.record() as program:
+        case.ops.attention(q, case.cache, step, scale=0.11, window=window, out=out)
+    for last in (5, 339, 63, 64, 130, 339, 1, 200):
+        step.positions[:2] = last - 1, last
+        out[:] = np.nan
+        program.run()
+        assert_same_bits(out, case.run(q, [last - 1, last], [0, 0], window))
+
+
 @pytest.mark.parametrize("position", [0, 1, 15, 16, 62, 63, 64, 65, 127, 128, 200])
 @pytest.mark.parametrize("window", [0, 1, 2, 64, 65])
 @pytest.mark.parametrize("ops", OP_SETS)
