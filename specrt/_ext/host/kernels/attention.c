@@ -3,15 +3,13 @@
  * A query's arithmetic is its own: which rows share a page, a tile or a group of chunks changes who
  * computes and when, and never an order of additions.
  */
-#include "attention.h"
+#include "attention_merge.h"
+#include "attention_softmax.h"
 #include "rows_times.h"
 
 /* Dims of a dot that one chain of fmas adds; the chains are added ascending. A single chain over 256
  * dims has five times the error of a BLAS dot. */
 #define CHAIN 64
-
-static inline int least(int a, int b) { return a < b ? a : b; }
-static inline int most(int a, int b) { return a > b ? a : b; }
 
 /* The first position that a row at this position sees. */
 static inline int first_visible(const struct attention_args *args, int position)
@@ -61,69 +59,11 @@ static void load_queries(const struct attention_args *args, const struct queries
     }
 }
 
-/* n zeros, n a multiple of 16; a call of memset would take longer for so few. */
-static inline void clear(float *x, int n)
-{
-    for (int i = 0; i < n; i += LANES)
-        v16f_store(x + i, v16f_set1(0.0f));
-}
-
 /* Where the results of a chunk go, query by query. */
 struct results {
     float *values, *tops, *sums; /* of query 0 */
     size_t values_stride, tops_stride;
 };
-
-/* Scale and cap dots in place, -inf where a key is hidden; returns the largest. */
-static inline __attribute__((always_inline)) float
-scale_keys(float *scores, const struct attention_args *args, const int begin, const int end)
-{
-    const v16f scale = v16f_set1(args->scale), cap = v16f_set1(args->softcap);
-    v16f top = v16f_set1(-INFINITY);
-#pragma GCC unroll 4
-    for (int i = begin / LANES * LANES; i < end; i += LANES) {
-        v16f s = v16f_mul(v16f_load(scores + i), scale);
-        if (args->softcap > 0)
-            s = v16f_mul(cap, v16f_tanh(v16f_div(s, cap)));
-        if (end < i + LANES)
-            s = v16f_select(v16m_first(end - i), s, v16f_set1(-INFINITY));
-        if (begin > i)
-            s = v16f_select(v16m_first(begin - i), v16f_set1(-INFINITY), s);
-        v16f_store(scores + i, s);
-        top = v16f_max(top, s);
-    }
-    return v16f_reduce_max(top);
-}
-
-/* Scores to exponentials of what they are below the largest; returns their sum: lane j sums keys j,
- * j + 16, ...; then the tree. */
-static inline __attribute__((always_inline)) float
-exponentiate_keys(float *scores, float largest, const int begin, const int end)
-{
-    const v16f top = v16f_set1(largest);
-    v16f sum = v16f_set1(0.0f);
-#pragma GCC unroll 4
-    for (int i = begin / LANES * LANES; i < end; i += LANES) {
-        v16f p = v16f_exp_negative(v16f_sub(v16f_load(scores + i), top));
-        v16f_store(scores + i, p);
-        sum = v16f_add(sum, p);
-    }
-    return v16f_reduce_add(sum);
-}
-
-/* Most chunks are seen whole: for them the loops are unrolled. */
-static inline float scale_scores(float *scores, const struct attention_args *args, int begin,
-                                 int end)
-{
-    return begin == 0 && end == PAGE ? scale_keys(scores, args, 0, PAGE)
-                                     : scale_keys(scores, args, begin, end);
-}
-
-static inline float exponentiate(float *scores, float largest, int begin, int end)
-{
-    return begin == 0 && end == PAGE ? exponentiate_keys(scores, largest, 0, PAGE)
-                                     : exponentiate_keys(scores, largest, begin, end);
-}
 
 /* Dots of queries i .. i + n - 1 to weights; all of one step, then all of the next, so that a
  * processor need not wait for the largest of one query. */
@@ -236,57 +176,6 @@ static void attend_chunk(const struct attention_args *args, struct attention_scr
     }
 }
 
-static inline void scale_and_add(float *total, const float *chunk, float factor, float chunk_factor,
-                                 int row_dims)
-{
-    const v16f a = v16f_set1(factor), b = v16f_set1(chunk_factor);
-    for (int d = 0; d < row_dims; d += LANES) {
-        v16f scaled = v16f_mul(v16f_load(chunk + d), b);
-        v16f_store(total + d, v16f_fma(v16f_load(total + d), a, scaled));
-    }
-}
-
-/* The chunk's results into the totals, of those queries that see it; sixteen at a time, since the
- * exponentials cost as much for one. */
-static void merge_chunk(struct attention_scratch *s, int queries, int row_dims)
-{
-    float tops[LANES], sums[LANES], factors[LANES], chunk_factors[LANES];
-    for (int i = 0; i < queries; i += LANES) {
-        const v16f total = v16f_load(s->total_top + i), chunk = v16f_load(s->chunk_top + i);
-        const v16f top = v16f_max(total, chunk);
-        const v16f a = v16f_exp_negative(v16f_sub(total, top)), b = v16f_exp_negative(v16f_sub(chunk, top));
-        v16f_store(tops, top);
-        v16f_store(sums, v16f_add(v16f_mul(v16f_load(s->total_sum + i), a),
-                                  v16f_mul(v16f_load(s->chunk_sum + i), b)));
-        v16f_store(factors, a);
-        v16f_store(chunk_factors, b);
-        for (int j = i; j < least(i + LANES, queries); j++) {
-            if (s->begin[j] == s->end[j])
-                continue;
-            s->total_top[j] = tops[j - i];
-            s->total_sum[j] = sums[j - i];
-            scale_and_add(s->total + j * row_dims, s->chunk + j * row_dims, factors[j - i],
-                          chunk_factors[j - i], row_dims);
-        }
-    }
-}
-
-static void finish(const float *total, float sum, int dims, float *out)
-{
-    const v16f inverse = v16f_set1(1.0f / sum);
-    for (int d = 0; d < dims; d += LANES)
-        v16f_store_n(out + d, v16f_mul(v16f_load(total + d), inverse), least(dims - d, LANES));
-}
-
-static void clear_totals(struct attention_scratch *s, int queries, int row_dims)
-{
-    clear(s->total, queries * row_dims);
-    for (int i = 0; i < queries; i++) {
-        s->total_top[i] = -INFINITY;
-        s->total_sum[i] = 0.0f;
-    }
-}
-
 /* Chunks from .. to - 1: merged at once, or each to its place among the partials, which begin with
  * those of query 0. */
 static void attend(const struct attention_args *args, struct attention_scratch *s,
@@ -317,73 +206,6 @@ static void attend(const struct attention_args *args, struct attention_scratch *
     }
 }
 
-/* The place of the chunk behind the one at slot. */
-static inline int next_slot(const struct attention_args *args, int slot)
-{
-    return slot + 1 < args->max_chunks ? slot + 1 : 0;
-}
-
-/* 16 * vectors columns of a query's chunks, merged ascending. */
-static inline __attribute__((always_inline)) void
-merge_columns(const struct attention_args *args, const float *values, int slot, int num_chunks,
-              const float *factors, const float *chunk_factors, float *total, const int vectors)
-{
-    v16f sum[4];
-#pragma GCC unroll 4
-    for (int j = 0; j < vectors; j++)
-        sum[j] = v16f_set1(0.0f);
-    for (int i = 0; i < num_chunks; i++, slot = next_slot(args, slot)) {
-        const float *chunk = values + (size_t)slot * (size_t)args->cache.row_dims;
-        const v16f a = v16f_set1(factors[i]), b = v16f_set1(chunk_factors[i]);
-#pragma GCC unroll 4
-        for (int j = 0; j < vectors; j++)
-            sum[j] = v16f_fma(sum[j], a, v16f_mul(v16f_load(chunk + LANES * j), b));
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < vectors; j++)
-        v16f_store(total + LANES * j, sum[j]);
-}
-
-/* Factors of the totals and of the chunks, from the chunks' largest scores; returns the sum of
- * weights. */
-static float merge_factors(const struct attention_args *args, const float *tops, const float *sums,
-                           int first, int num_chunks, float *factors, float *chunk_factors)
-{
-    float top = -INFINITY, sum = 0.0f;
-    for (int i = 0, slot = first; i < num_chunks; i++, slot = next_slot(args, slot)) {
-        const float largest = top > tops[slot] ? top : tops[slot];
-        factors[i] = top - largest;
-        chunk_factors[i] = tops[slot] - largest;
-        top = largest;
-    }
-    for (int i = 0; i < num_chunks; i += LANES) {
-        v16f_store(factors + i, v16f_exp_negative(v16f_load(factors + i)));
-        v16f_store(chunk_factors + i, v16f_exp_negative(v16f_load(chunk_factors + i)));
-    }
-    for (int i = 0, slot = first; i < num_chunks; i++, slot = next_slot(args, slot))
-        sum = sum * factors[i] + sums[slot] * chunk_factors[i];
-    return sum;
-}
-
-/* What merge_chunk would have made of query i's chunks one by one. */
-static void merge_partials(const struct attention_args *args, struct attention_scratch *s,
-                           const struct queries *queries, int i, const float *partials)
-{
-    const int position = args->step.positions[queries->row + i / queries->per_head];
-    const int first = first_visible(args, position) / PAGE, row_dims = args->cache.row_dims;
-    const int num_chunks = position / PAGE - first + 1, slot = first % args->max_chunks;
-    const size_t room = padded(args->max_chunks);
-    float *a = s->factors, *b = s->factors + room;
-    const float sum = merge_factors(args, partials, partials + room, slot, num_chunks, a, b);
-    const float *values = partials + 2 * room;
-    int d = 0;
-    for (; d + 4 * LANES <= row_dims; d += 4 * LANES)
-        merge_columns(args, values + d, slot, num_chunks, a, b, s->total + d, 4);
-    for (; d < row_dims; d += LANES)
-        merge_columns(args, values + d, slot, num_chunks, a, b, s->total + d, 1);
-    finish(s->total, sum, args->cache.dims, args->out + place_of(args, queries, i));
-}
-
 /* Chunks of a group of a block of rows, and how many groups there are: as many as the step's lengths
  * fill. */
 struct cut {
@@ -402,47 +224,74 @@ static struct cut cut_chunks(const struct attention_args *args, int row, int end
     return (struct cut){per_group, (num_chunks + per_group - 1) / per_group};
 }
 
+/* Rows begin .. end - 1, heads of one KV head. */
+struct task {
+    int begin, end, head;
+};
+
+/* A group's chunks: to the partials, or with those NULL to out. */
+static void attend_group(const struct attention_args *args, struct attention_scratch *s,
+                         struct task task, int group, int per_group, float *partials)
+{
+    const struct kv_cache *cache = &args->cache;
+    const size_t stride = partial_floats(cache->row_dims, args->max_chunks);
+    for (int row = task.begin; row < task.end;) {
+        const struct queries queries = next_queries(args, row, task.end, task.head);
+        const int from = queries.begin + group * per_group;
+        attend(args, s, &queries, from, least(queries.end, from + per_group), partials);
+        if (partials)
+            partials += (size_t)queries.count * stride;
+        else
+            for (int i = 0; i < queries.count; i++)
+                finish(s->total + i * cache->row_dims, s->total_sum[i], cache->dims,
+                       args->out + place_of(args, &queries, i));
+        row += queries.num_rows;
+    }
+}
+
+/* All groups' chunks to out. */
+static void merge_groups(const struct attention_args *args, struct attention_scratch *s,
+                         struct task task, const float *partials)
+{
+    const size_t stride = partial_floats(args->cache.row_dims, args->max_chunks);
+    for (int row = task.begin; row < task.end;) {
+        const struct queries queries = next_queries(args, row, task.end, task.head);
+        for (int i = 0; i < queries.count; i++, partials += stride) {
+            const int position = args->step.positions[row + i / queries.per_head];
+            merge_partials(args, s, partials, first_visible(args, position) / PAGE,
+                           position / PAGE, args->out + place_of(args, &queries, i));
+        }
+        row += queries.num_rows;
+    }
+}
+
 void KERNEL(attention)(const void *pointer, int part, void *memory)
 {
     const struct attention_args *args = pointer;
     const struct kv_cache *cache = &args->cache;
     /* Groups go outside: the last ones, for which there may be no chunks, come last. */
     const int num_tasks = args->num_blocks * cache->num_heads;
-    const int task = part % num_tasks, group = part / num_tasks, head = task % cache->num_heads;
+    const int number = part % num_tasks, group = part / num_tasks;
     /* The last rows see the most keys: they go first. */
-    const int block = args->num_blocks - 1 - task / cache->num_heads;
-    const int begin = block * args->block_rows;
+    const int begin = (args->num_blocks - 1 - number / cache->num_heads) * args->block_rows;
     const int end = least(args->num_rows, begin + args->block_rows);
-    const int per_block = args->block_rows * (args->num_heads / cache->num_heads);
+    const struct task task = {begin, end, number % cache->num_heads};
     const struct cut cut = cut_chunks(args, begin, end);
     if (group >= cut.num_groups)
         return;
+    const int queries = args->block_rows * (args->num_heads / cache->num_heads);
     struct attention_scratch s;
-    attention_scratch(&s, memory, cache->dims, cache->row_dims, per_block, args->max_chunks);
-    const size_t stride = partial_floats(cache->row_dims, args->max_chunks);
-    float *partials = NULL;
-    if (cut.num_groups > 1)
-        partials = (float *)*args->partials + (size_t)task * (size_t)per_block * stride;
-    float *at = partials;
-    for (int row = begin; row < end;) {
-        struct queries queries = next_queries(args, row, end, head);
-        const int from = queries.begin + group * cut.per_group;
-        attend(args, &s, &queries, from, least(queries.end, from + cut.per_group), at);
-        for (int i = 0; !partials && i < queries.count; i++)
-            finish(s.total + i * cache->row_dims, s.total_sum[i], cache->dims,
-                   args->out + place_of(args, &queries, i));
-        at = partials ? at + (size_t)queries.count * stride : NULL;
-        row += queries.num_rows;
-    }
-    if (!partials || __atomic_add_fetch(&args->num_finished[task], 1, __ATOMIC_ACQ_REL) <
-                         cut.num_groups)
+    attention_scratch(&s, memory, cache->dims, cache->row_dims, queries, args->max_chunks);
+    if (cut.num_groups == 1) {
+        attend_group(args, &s, task, 0, cut.per_group, NULL);
         return;
-    args->num_finished[task] = 0;
-    at = partials;
-    for (int row = begin; row < end;) {
-        struct queries queries = next_queries(args, row, end, head);
-        for (int i = 0; i < queries.count; i++, at += stride)
-            merge_partials(args, &s, &queries, i, at);
-        row += queries.num_rows;
+    }
+    float *partials = *args->partials;
+    partials += (size_t)number * (size_t)queries * partial_floats(cache->row_dims, args->max_chunks);
+    attend_group(args, &s, task, group, cut.per_group, partials);
+    int *num_finished = &args->num_finished[number];
+    if (__atomic_add_fetch(num_finished, 1, __ATOMIC_ACQ_REL) == cut.num_groups) {
+        *num_finished = 0;
+        merge_groups(args, &s, task, partials);
     }
 }

@@ -146,8 +146,8 @@ static struct place place_of(const struct rope_kv_args *args, int row, int head)
     return (struct place){kv_block(&args->cache, page, head), (size_t)(position % PAGE)};
 }
 
-/* A key has a line for each dim, which it shares with the keys beside it: all that some rows need are
- * fetched at once. */
+/* A key has a line for each dim, which it shares with the keys beside it: all that some rows need
+ * are fetched at once. */
 static void prefetch_keys(const struct rope_kv_args *args, int row, int rows, int head)
 {
     const struct kv_cache *cache = &args->cache;
@@ -155,7 +155,8 @@ static void prefetch_keys(const struct rope_kv_args *args, int row, int rows, in
     const char *last = NULL;
     for (int r = row; r < row + rows; r++) {
         const struct place place = place_of(args, r, head);
-        const char *at = (char *)cache->k + place.block * dims * stride + place.slot * size / 64 * 64;
+        const char *block = (char *)cache->k + place.block * dims * stride;
+        const char *at = block + place.slot * size / 64 * 64;
         for (size_t d = 0; at != last && d < dims; d++)
             __builtin_prefetch(at + d * stride, 1);
         last = at;
