@@ -33,6 +33,7 @@ cdef extern from "team.h":
     int team_set_threads(team *t, int num_threads) nogil
     int team_reserve(team *t, size_t scratch_bytes, size_t shared_bytes) nogil
     void team_run(team *t, const tape *tape, long long *ends) nogil
+    void team_call(team *t) nogil
     int team_threads(const team *t)
     void **team_shared(const team *t)
 
@@ -143,7 +144,9 @@ cdef class Tape:
         return self.owned.pop()
 
     def prepare(self):
-        """Nothing: a tape is ready."""
+        """Wake the threads, since a run follows: that takes as long as to fill in the step."""
+        with nogil:
+            team_call(self.team.team)
 
     def run(self):
         """Run every phase."""

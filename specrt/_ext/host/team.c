@@ -37,6 +37,7 @@ struct team {
     _Atomic int num_threads;
     _Atomic bool stop;
     _Atomic int num_asleep[NUM_ROLES];
+    _Atomic uint32_t num_calls; /* of team_call */
     pthread_mutex_t sleep_lock;
     pthread_cond_t wake[NUM_ROLES];
 
@@ -154,8 +155,9 @@ static void pause_cpu(void)
 /* Spin, then sleep, until this thread is ready. */
 static void rest(struct team *team, int index, uint32_t done)
 {
-    enum role role = index ? HELPER : CALLER;
-    int64_t deadline = now_ns() + SPIN_NS;
+    const enum role role = index ? HELPER : CALLER;
+    const int64_t deadline = now_ns() + SPIN_NS;
+    const uint32_t num_calls = atomic_load(&team->num_calls);
     do
         for (int i = 0; i < 16; i++) {
             if (ready(team, index, done))
@@ -169,7 +171,7 @@ static void rest(struct team *team, int index, uint32_t done)
         /* A helper above the number of threads is not counted: no phase wakes it. */
         int counted = index < atomic_load(&team->num_threads);
         atomic_fetch_add(&team->num_asleep[role], counted);
-        awake = ready(team, index, done);
+        awake = ready(team, index, done) || atomic_load(&team->num_calls) != num_calls;
         if (!awake)
             pthread_cond_wait(&team->wake[role], &team->sleep_lock);
         atomic_fetch_sub(&team->num_asleep[role], counted);
@@ -325,6 +327,14 @@ void team_run(struct team *team, const struct tape *tape, int64_t *ends)
     }
     fesetenv(&before);
     pthread_mutex_unlock(&team->run_lock);
+}
+
+void team_call(struct team *team)
+{
+    if (team->pid != getpid() || !atomic_load(&team->num_asleep[HELPER]))
+        return;
+    atomic_fetch_add(&team->num_calls, 1);
+    wake(team, HELPER);
 }
 
 int team_threads(const struct team *team) { return atomic_load(&team->num_threads); }
