@@ -139,6 +139,21 @@ def test_many_short_runs():
     assert all(chain.run() == expected for _ in range(3000))
 
 
+@pytest.mark.parametrize("threads", [2, 3])
+def test_phases_of_one_part_and_of_many_take_turns(threads):
+    ops, one = HostOps(threads=threads), np.ones((1, 64), np.float32)
+    many = np.random.default_rng(6).standard_normal((16, 8), dtype=np.float32)
+    out = np.zeros_like(many)
+    with ops.record() as program:
+        for _ in range(500):
+            ops.rms_norm(one, None, 1e-5, out=one)
+            ops.copy(many, out=out)
+    for _ in range(1500):
+        out[:] = 0
+        program.run()
+        assert (out == many).all()
+
+
 def test_oversubscribed_teams_finish(expected):
     """More threads than processors, beside busy processes, in bounded time."""
     busy = [
