@@ -32,18 +32,18 @@ def loading_bar(total: int, verbose: bool) -> Iterator[Callable[[int], None] | N
         nonlocal done, update
         done += num_bytes
         if update is None and time.monotonic() - start > WAIT:
-            update = _show(total, shown)
-        if update is not None:
+            update = _show(done, total, shown)
+        elif update is not None:
             update(done)
 
     with ExitStack() as shown:
         yield report
 
 
-def _show(total: int, shown: ExitStack) -> Callable[[int], None]:
+def _show(done: int, total: int, shown: ExitStack) -> Callable[[int], None]:
     """Draw the bar until ``shown`` closes; what is returned moves it."""
-    from rich.console import Console
-    from rich.progress import (  # 0.1 s, which short loads need not wait for
+    from rich.console import Console  # short loads need not wait for these
+    from rich.progress import (
         BarColumn,
         DownloadColumn,
         Progress,
@@ -55,5 +55,6 @@ def _show(total: int, shown: ExitStack) -> Callable[[int], None]:
     progress = Progress(
         *columns, console=Console(stderr=True), transient=True, redirect_stdout=False
     )
-    task = shown.enter_context(progress).add_task("", total=total)
+    task = progress.add_task("", total=total, completed=done)
+    shown.enter_context(progress)
     return lambda done: progress.update(task, completed=done)
