@@ -1,4 +1,4 @@
-"""Loading makes one copy: what is packed leaves the file's memory, and Ctrl-C leaves nothing half."""
+"""Loading makes one copy: what is packed leaves the file's memory; Ctrl-C leaves nothing half."""
 
 import _thread
 import signal
