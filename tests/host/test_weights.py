@@ -1,6 +1,8 @@
 """Matrices of the host: tables stay where the file is, weights are packed from it."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,12 +10,15 @@ from levels import LEVELS
 from quant_data import random_tensor
 
 from specrt._ext.host_ops import WEIGHT_TYPES, packed_bytes
+from specrt.acts import input_form
 from specrt.errors import MismatchError, UnsupportedError
+from specrt.gguf.types import type_by_name
 from specrt.host import HostOps
 from specrt.host.weights import HostTable, HostWeight
 from specrt.reference import ReferenceOps
 from tests.kv_data import make_step
 
+ROOT = Path(__file__).parents[2]
 WIDTHS = {"F32": 45, "F16": 45, "BF16": 45}
 
 
@@ -77,6 +82,21 @@ def test_tiles_depend_on_the_matrix_alone(type_name, role):
     assert np.array_equal(written[:, :-63], clean[:, :-63])
     filling = written != clean  # up to whole cache lines
     assert (written[filling] == 255).all() and not clean[filling].any()
+
+
+def test_the_docs_tell_the_bits_of_every_type():
+    lines = (ROOT / "docs/cpu.md").read_text().splitlines()
+    cells = [cell.strip() for line in lines if line.startswith("| ") for cell in line.split("|")]
+    told, names = {}, re.compile(r"I?[A-Z]+\w*\d\w*(, \w+)*")
+    for name, *bits in zip(cells, cells[1:], cells[2:], strict=False):
+        if names.fullmatch(name):
+            told |= dict.fromkeys(name.split(", "), tuple(map(float, bits)))
+    shape = (16, 4096)
+    for name in WEIGHT_TYPES:
+        stored = 8 * type_by_name(name).block_bytes / type_by_name(name).block_size
+        packed = packed_bytes(name, input_form(name, "int8"), shape)
+        assert told.pop(name) == (stored, 8 * packed / (16 * 4096)), name
+    assert not told
 
 
 @pytest.mark.parametrize("rows", [1, 15, 16, 17, 33])
