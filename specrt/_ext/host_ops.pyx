@@ -16,7 +16,7 @@ cdef extern from "tape.h":
     struct phase:
         kernel_fn *run
         void *args
-    int MAX_PARTS
+    int _MAX_PARTS "MAX_PARTS"
     struct tape:
         phase *phases
         int num_phases
@@ -36,7 +36,7 @@ cdef extern from "team.h":
     int team_threads(const team *t)
     void **team_shared(const team *t)
 
-MAX_THREADS = _MAX_THREADS
+MAX_PARTS, MAX_THREADS = _MAX_PARTS, _MAX_THREADS
 
 
 def detect_level():
@@ -122,8 +122,8 @@ cdef class Tape:
         name is the op's, beside what tells its phases apart.
         """
         self.team.reserve(scratch_bytes, 0)
-        if num_parts > MAX_PARTS:
-            raise ValueError(f"{name} has {num_parts} parts; expected at most {MAX_PARTS}")
+        if num_parts > _MAX_PARTS:
+            raise ValueError(f"{name} has {num_parts} parts; expected at most {_MAX_PARTS}")
         if tape_append(&self.tape, run, args, size, num_parts):
             raise MemoryError
         self.owned.append(owned)

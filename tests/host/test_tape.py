@@ -7,11 +7,12 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from specrt._ext.host_ops import MAX_THREADS, Tape, Team
+from specrt._ext.host_ops import MAX_PARTS, MAX_THREADS, Tape, Team
 from specrt.host import HostOps
 
 ROWS, WIDTH, PHASES = 23, 333, 40
@@ -53,6 +54,24 @@ def test_threads_change_nothing(threads, expected):
     chain = Chain(threads)
     assert chain.program.num_phases == PHASES
     assert all(chain.run() == expected for _ in range(20))
+
+
+def test_timed_runs_are_runs_and_tell_each_phase(expected):
+    chain, times = Chain(2), []
+    program = chain.program
+    chain.program = SimpleNamespace(run=lambda: times.extend(program.run_timed()))
+    assert chain.run() == expected
+    assert [name for name, _ in times[:4]] == ["glu", "rms_norm", "rms_norm", "copy"]
+    assert len(times) == PHASES and all(0 < seconds < 1 for _, seconds in times)
+    assert Tape(0).run_timed() == []
+
+
+def test_phases_have_a_most_of_parts():
+    x = np.zeros((MAX_PARTS + 1, 1), np.float32)
+    ops = HostOps(threads=2)
+    ops.copy(x[1:], out=x[1:].copy())
+    with pytest.raises(ValueError, match=f"copy has {MAX_PARTS + 1} parts"):
+        ops.copy(x, out=x.copy())
 
 
 def test_threads_can_be_changed_between_any_runs(expected):
