@@ -38,6 +38,7 @@ cdef class CostCurve:
     cdef int largest    # size measured, -1 before any
     cdef int reference  # the size whose ratio is 1, -1 before any
     cdef double scale, prior_slope, rate, drift
+    cdef int surprises
     cdef double seeded_scale, next_seed, heard  # when seeded; of the seconds of all calls
 
     def __cinit__(self, double prior_slope, double rate=0.05, double drift=0.1):
@@ -139,12 +140,25 @@ cdef class CostCurve:
         else:
             expected = self.scale * ratio[0]
             seconds = min(max(seconds, expected / 2), 2 * expected)
-            self.scale *= 1 + self.drift * (seconds / expected - 1)
-            if size != self.reference:
+            self._count_surprise(seconds / expected)
+            if abs(self.surprises) >= 3:
+                self.scale *= seconds / expected  # it is the machine, or a longer context
+            else:
+                self.scale *= 1 + self.drift * (seconds / expected - 1)
+            if size != self.reference and abs(self.surprises) < 3:
                 ratio[0] += (seconds / self.scale - ratio[0]) * max(self.rate, 1.0 / (count + 1))
         self.samples[size] = count + 1
         self.largest = max(self.largest, size)
         self._draw()
+
+    cdef void _count_surprise(self, double factor) noexcept:
+        """Calls in a row, of any size, that all took far longer (> 0) or far less than expected."""
+        if factor > 1.25:
+            self.surprises = max(self.surprises, 0) + 1
+        elif factor < 0.8:
+            self.surprises = min(self.surprises, 0) - 1
+        else:
+            self.surprises = 0
 
     cdef void _lower_scale(self, double seconds) noexcept:
         """Take a first call's slowness back; what the other sizes cost stays as it was."""
