@@ -123,6 +123,10 @@ class CountingHostOps(Counting, HostOps):
     def __init__(self) -> None:
         super().__init__(threads=1)
 
+    def pages(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """A buffer as any other."""
+        return self.buffer(shape, dtype)
+
 
 def counting_ops(device: str) -> Any:
     """An op set of the device that counts and holds nothing."""

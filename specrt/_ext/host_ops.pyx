@@ -16,7 +16,7 @@ cdef extern from "tape.h":
     struct phase:
         kernel_fn *run
         void *args
-    int MAX_PARTS
+    int _MAX_PARTS "MAX_PARTS"
     struct tape:
         phase *phases
         int num_phases
@@ -33,10 +33,11 @@ cdef extern from "team.h":
     int team_set_threads(team *t, int num_threads) nogil
     int team_reserve(team *t, size_t scratch_bytes, size_t shared_bytes) nogil
     void team_run(team *t, const tape *tape, long long *ends) nogil
+    void team_call(team *t) nogil
     int team_threads(const team *t)
     void **team_shared(const team *t)
 
-MAX_THREADS = _MAX_THREADS
+MAX_PARTS, MAX_THREADS = _MAX_PARTS, _MAX_THREADS
 
 
 def detect_level():
@@ -122,8 +123,8 @@ cdef class Tape:
         name is the op's, beside what tells its phases apart.
         """
         self.team.reserve(scratch_bytes, 0)
-        if num_parts > MAX_PARTS:
-            raise ValueError(f"{name} has {num_parts} parts; expected at most {MAX_PARTS}")
+        if num_parts > _MAX_PARTS:
+            raise ValueError(f"{name} has {num_parts} parts; expected at most {_MAX_PARTS}")
         if tape_append(&self.tape, run, args, size, num_parts):
             raise MemoryError
         self.owned.append(owned)
@@ -143,7 +144,9 @@ cdef class Tape:
         return self.owned.pop()
 
     def prepare(self):
-        """Nothing: a tape is ready."""
+        """Wake the threads, since a run follows: that takes as long as to fill in the step."""
+        with nogil:
+            team_call(self.team.team)
 
     def run(self):
         """Run every phase."""

@@ -132,7 +132,12 @@ class HostOps:
         self, num_pages: int, num_heads: int, head_dim: int, kv_type: KVType, ring_pages: int
     ) -> HostKVLayer:
         """Pages of one layer; ``ring_pages`` 0 for one that keeps every position."""
-        return HostKVLayer(num_pages, num_heads, head_dim, kv_type, ring_pages, self.buffer)
+        return HostKVLayer(num_pages, num_heads, head_dim, kv_type, ring_pages, self.pages)
+
+    def pages(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """A buffer in huge pages, which it shares with others where it does not fill one."""
+        memory = self._arena.take(math.prod(shape) * np.dtype(dtype).itemsize)
+        return memory.view(dtype).reshape(shape)
 
     def kv_read(self, cache: HostKVLayer, pages: Array, positions: Array) -> tuple[Array, Array]:
         """Stored keys and values, as sessions save them."""

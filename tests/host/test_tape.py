@@ -7,11 +7,12 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from specrt._ext.host_ops import MAX_THREADS, Tape, Team
+from specrt._ext.host_ops import MAX_PARTS, MAX_THREADS, Tape, Team
 from specrt.host import HostOps
 
 ROWS, WIDTH, PHASES = 23, 333, 40
@@ -53,6 +54,24 @@ def test_threads_change_nothing(threads, expected):
     chain = Chain(threads)
     assert chain.program.num_phases == PHASES
     assert all(chain.run() == expected for _ in range(20))
+
+
+def test_timed_runs_are_runs_and_tell_each_phase(expected):
+    chain, times = Chain(2), []
+    program = chain.program
+    chain.program = SimpleNamespace(run=lambda: times.extend(program.run_timed()))
+    assert chain.run() == expected
+    assert [name for name, _ in times[:4]] == ["glu", "rms_norm", "rms_norm", "copy"]
+    assert len(times) == PHASES and all(0 < seconds < 1 for _, seconds in times)
+    assert Tape(0).run_timed() == []
+
+
+def test_phases_have_a_most_of_parts():
+    x = np.zeros((MAX_PARTS + 1, 1), np.float32)
+    ops = HostOps(threads=2)
+    ops.copy(x[1:], out=x[1:].copy())
+    with pytest.raises(ValueError, match=f"copy has {MAX_PARTS + 1} parts"):
+        ops.copy(x, out=x.copy())
 
 
 def test_threads_can_be_changed_between_any_runs(expected):
@@ -118,6 +137,21 @@ def test_many_short_runs():
     chain = Chain(2, phases=4, rows=3)
     expected = Chain(1, phases=4, rows=3).run()
     assert all(chain.run() == expected for _ in range(3000))
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_phases_of_one_part_and_of_many_take_turns(threads):
+    ops, one = HostOps(threads=threads), np.ones((1, 64), np.float32)
+    many = np.random.default_rng(6).standard_normal((16, 8), dtype=np.float32)
+    out = np.zeros_like(many)
+    with ops.record() as program:
+        for _ in range(500):
+            ops.rms_norm(one, None, 1e-5, out=one)
+            ops.copy(many, out=out)
+    for _ in range(1500):
+        out[:] = 0
+        program.run()
+        assert (out == many).all()
 
 
 def test_oversubscribed_teams_finish(expected):

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from accuracy import assert_accurate
+from attention_order import attend
 from emulated import needs_emulator, placed
 from kernel_kv import OP_SETS, KernelKVOps
 from kv_data import fill, garbage_layer, make_step, reference_and_host
@@ -92,6 +93,41 @@ def test_against_the_oracle(kv_type, heads, kv_heads, dims, window):
         results.append(host.run(q, positions, seqs, window))
         assert_accurate(results[-1], baseline, exact)
         assert_same_bits(results[-1], results[0])
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "dims", "options"),
+    [
+        (3, 1, 32, {}),
+        (4, 2, 64, {"window": 40}),
+        (2, 2, 80, {"softcap": 3.0}),
+        (7, 1, 128, {"window": 75, "softcap": 9.5}),
+        (2, 1, 256, {}),
+    ],
+)
+@pytest.mark.parametrize("kv_type", KV_TYPES)
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_order_of_every_sum(level, kv_type, heads, kv_heads, dims, options):
+    """Of dots, weights, values and chunks, for rows whose views differ and for single rows."""
+    if kv_type == "q8_0" and dims % 32:
+        kv_type = "f16"
+    case = Case(HostOps(threads=1, level=level), kv_type, kv_heads, dims, (150, 1))
+    positions, q = [0, 63, 64, 130, 131, 149], queries(6, heads, dims)
+    scale, window = 0.11, options.get("window", 0)
+    expected = np.empty((6, heads, dims), np.float32)
+    k, v = (x.astype(np.float32) for x in case.stored[0])
+    for row, position in enumerate(positions):
+        first = max(0, position - window + 1) if window else 0
+        for head in range(heads):
+            seen = (x[: position + 1, head * kv_heads // heads] for x in (k, v))
+            one = q[row, head * dims : (head + 1) * dims]
+            expected[row, head] = attend(one, *seen, first, scale, options.get("softcap", 0.0))
+    expected = expected.reshape(6, -1)
+    assert_same_bits(case.run(q, positions, [0] * 6, scale=scale, **options), expected)
+    for row in (1, 5):
+        rows = slice(row, row + 1)
+        got = case.run(q, positions, [0] * 6, scale=scale, rows=rows, **options)
+        assert_same_bits(got, expected[rows])
 
 
 @needs_emulator
@@ -202,6 +238,23 @@ def test_threads_change_nothing(threads):
         expected = one.run(q, positions, seqs, rows=rows)
         for _ in range(5):
             assert_same_bits(more.run(q, positions, seqs, rows=rows), expected)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("window", [0, 100])
+def test_a_program_follows_the_step(level, window):
+    """How many groups of chunks there are depends on the lengths, from run to run."""
+    ends = (340, 3)
+    case = Case(HostOps(threads=3, level=level), "f16", 2, 32, ends)
+    q, out = queries(2, 6, 32), nans(2, 192)
+    step = make_step(case.ops, [0, 0, 0], [0, 0, 1], case.num_pages)
+    with case.ops.record() as program:
+        case.ops.attention(q, case.cache, step, scale=0.11, window=window, out=out)
+    for last in (5, 339, 63, 64, 130, 339, 1, 200):
+        step.positions[:2] = last - 1, last
+        out[:] = np.nan
+        program.run()
+        assert_same_bits(out, case.run(q, [last - 1, last], [0, 0], window))
 
 
 @pytest.mark.parametrize("position", [0, 1, 15, 16, 62, 63, 64, 65, 127, 128, 200])

@@ -2,19 +2,33 @@
 
 from functools import partial
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from accuracy import assert_accurate
 from emulated import SEEDS, Recorder, needs_emulator, placed
 from levels import LEVELS
-from rows import PREPARED, assert_prepared, assert_same_bits, empty_acts, nans
+from quant_data import random_tensor
+from rows import (
+    PREPARED,
+    assert_prepared,
+    assert_same_bits,
+    both_acts,
+    empty_acts,
+    forms_of,
+    host_weight,
+    nans,
+)
 
 from specrt._ext.host_ops import Tape
 from specrt.acts import Int8Rows
 from specrt.errors import MismatchError, UnsupportedError
+from specrt.host import HostOps
 from specrt.host.acts import HostInt8Rows
+from specrt.host.copy import copy as host_copy
 from specrt.host.glu import glu as host_glu
+from specrt.host.linear import linear as host_linear
 from specrt.kernels.glu import glu as kernel_glu
 from specrt.reference.glu import glu
 
@@ -190,3 +204,49 @@ def test_wrong_acts_and_nothing_to_write_are_refused(launch):
     for wrong in (empty_acts("int8", 2, 64), empty_acts("int8", 3, 96), None):
         with pytest.raises(MismatchError, match=r"glu: (the|neither)"):
             launch(target, x, x, activation="silu", out=None, acts=wrong)
+
+
+def gated_linear(level, width, num_rows, kind, out_width, apart):
+    """Prepared gated products of two matrices, gated in the products' own phase or apart."""
+    gate, up = (
+        host_weight(random_tensor(name, out_width, width, seed), role)
+        for seed, (name, role) in enumerate((("Q4_1", "int8"), ("Q6_K", "int8x2")))
+    )
+    x = np.random.default_rng(9).standard_normal((num_rows, width), dtype=np.float32)
+    acts = both_acts(level, x, [SimpleNamespace(reference=w, host=w) for w in (gate, up)]).host
+    sides, prepared = (
+        nans(2, num_rows, out_width),
+        empty_acts(kind, num_rows, out_width, HostInt8Rows),
+    )
+    tape = Tape(level)
+    host_linear(tape, [(gate, sides[0]), (up, sides[1])], acts)
+    if apart:
+        host_copy(tape, x, out=np.zeros_like(x))
+    host_glu(tape, sides[0], sides[1], activation="silu", out=None, acts=prepared)
+    tape.run()
+    return tape.num_phases, prepared
+
+
+@pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
+@pytest.mark.parametrize("kind", PREPARED)
+@pytest.mark.parametrize("num_rows", [1, 3, 8, 21])
+def test_products_that_are_gated_at_once_are_gated_in_their_phase(level, kind, num_rows):
+    phases, together = gated_linear(level, 256, num_rows, kind, 96, apart=False)
+    more, apart = gated_linear(level, 256, num_rows, kind, 96, apart=True)
+    assert (phases, more) == (1, 3)
+    for got, right in zip(forms_of(together), forms_of(apart), strict=True):
+        assert_same_bits(got, right)
+
+
+def test_products_of_odd_widths_and_acts_that_are_read_are_gated_apart():
+    phases, _ = gated_linear(0, 256, 3, "float", 80, apart=False)
+    assert phases == 2
+    ops = HostOps(threads=1)
+    weights = [ops.weight(random_tensor("Q8_0", 64, 64, seed)) for seed in range(2)]
+    acts, x = ops.acts(3, 64, weights), np.ones((3, 64), np.float32)
+    sides = nans(2, 3, 64)
+    with ops.record() as program:
+        ops.quantize(x, out=acts)
+        ops.linear([(weights[0], sides[0]), (weights[1], sides[1])], acts)
+        ops.glu(sides[0], sides[1], activation="silu", out=None, acts=acts)
+    assert program.num_phases == 3

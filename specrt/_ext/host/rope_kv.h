@@ -21,9 +21,8 @@ struct rope_kv_args {
 
 static inline size_t rope_kv_scratch(int dims)
 {
-    /* cos, sin and partners of a row; then codes (at most f32) and scales of ROPE_ROWS heads. */
-    size_t padded = ((size_t)dims + 15) / 16 * 16;
-    return 4 * 3 * padded + ROPE_ROWS * (4 * padded + 2 * padded);
+    /* cos, sin and -sin of a row, a key's codes (f16 or int8) and their scales. */
+    return 4 * 5 * (((size_t)dims + 15) / 16 * 16);
 }
 
 DECLARE_KERNEL(rope_kv);

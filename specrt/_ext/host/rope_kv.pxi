@@ -23,8 +23,9 @@ PAIRINGS = {"neox": PAIR_NEOX, "interleaved": PAIR_INTERLEAVED}
 
 
 def record_rope_kv(Tape tape, q, k, v, layer, step, rope, q_norm, k_norm, float eps):
-    """Append one phase, a part per 32 rows of q [T, H * Dh] f32."""
+    """Append one phase, a part per 32 rows of q [T, H * Dh] f32 and KV head."""
     cdef RopeKVArgs args
+    cdef int num_blocks
     args.q = <float *>address(q)
     args.k = <float *>address(k)
     args.v = <float *>address(v)
@@ -38,6 +39,7 @@ def record_rope_kv(Tape tape, q, k, v, layer, step, rope, q_norm, k_norm, float 
     args.num_pairs = rope.table.shape[1]
     args.pairing = PAIRINGS[rope.pairing]
     args.eps = eps
+    num_blocks = (args.num_rows + ROPE_ROWS - 1) // ROPE_ROWS
     tape.append("rope_kv", rope_kv_kernel(tape.level), &args, sizeof(args),
-                (args.num_rows + ROPE_ROWS - 1) // ROPE_ROWS, rope_kv_scratch(layer.head_dim),
+                num_blocks * layer.num_heads, rope_kv_scratch(layer.head_dim),
                 (q, k, v, layer, step, rope, q_norm, k_norm))

@@ -61,11 +61,10 @@ static inline void v16f_store_f16_n(uint16_t *p, v16f x, int n)
     memcpy(p, padded, 2 * (size_t)n);
 }
 
-/* exp(x), within 1.1 ulp: 0 below -87, inf above 88.72283, exactly 1 at 0, NaN for NaN.
- * x = n ln 2 + r with |r| <= ln 2 / 2, exp(r) = 1 + r (1 + r P(r)), n added to the exponent. */
-static inline v16f v16f_exp(v16f x)
+/* exp(t) for t from -88 to 89, NaN for NaN: t = n ln 2 + r with |r| <= ln 2 / 2,
+ * exp(r) = 1 + r (1 + r P(r)), n added to the exponent. */
+static inline v16f simd_exp(v16f t)
 {
-    v16f t = v16f_min(v16f_max(x, v16f_set1(-88.0f)), v16f_set1(89.0f));
     v16i n = v16f_to_int(v16f_mul(t, v16f_set1(0x1.715476p+0f)));
     v16f nf = v16i_to_float(n);
     v16f r = v16f_fma(nf, v16f_set1(-0x1.62e400p-1f), t);
@@ -77,10 +76,24 @@ static inline v16f v16f_exp(v16f x)
     p = v16f_fma(p, r, v16f_set1(1.6666665459e-1f));
     p = v16f_fma(p, r, v16f_set1(5.0000001201e-1f));
     p = v16f_fma(p, r, v16f_set1(1.0f));
-    p = v16f_add_exponent(v16f_fma(p, r, v16f_set1(1.0f)), n);
+    return v16f_add_exponent(v16f_fma(p, r, v16f_set1(1.0f)), n);
+}
+
+/* exp(x), within 1.1 ulp: 0 below -87, inf above 88.72283, exactly 1 at 0, NaN for NaN. */
+static inline v16f v16f_exp(v16f x)
+{
+    v16f t = v16f_min(v16f_max(x, v16f_set1(-88.0f)), v16f_set1(89.0f));
+    v16f p = simd_exp(t);
     p = v16f_select(v16f_lt(x, v16f_set1(-87.0f)), v16f_set1(0.0f), p);
     p = v16f_select(v16f_lt(v16f_set1(88.72283f), x), v16f_set1(INFINITY), p);
     return v16f_select(v16f_isnan(x), x, p);
+}
+
+/* The same for x <= 0 and NaN, which max lets pass as its second operand. */
+static inline v16f v16f_exp_negative(v16f x)
+{
+    v16f p = simd_exp(v16f_max(v16f_set1(-88.0f), x));
+    return v16f_select(v16f_lt(x, v16f_set1(-87.0f)), v16f_set1(0.0f), p);
 }
 
 /* tanh(x), within 2 ulp, odd: x + x z P(z) with z = x x below 0.625, else

@@ -8,8 +8,9 @@ typedef struct { __m256 lo, hi; } v16m;
 #define SIMD_F(f, g) ((v16f){f, g})
 #define SIMD_I(f, g) ((v16i){f, g})
 
-/* A square of so many v16f stays in registers. */
-#define V16F_TILE 2
+/* So many sums of at most so many rows stay in registers, beside what they are made of. */
+#define V16F_SUMS 6
+#define V16F_ROWS 6
 
 static const int32_t simd_first[32] = {-1, -1, -1, -1, -1, -1, -1, -1,
                                        -1, -1, -1, -1, -1, -1, -1, -1};
@@ -273,4 +274,27 @@ static inline void lookup_16(const uint8_t *table, uint8_t *bytes)
     __m128i values = _mm_loadu_si128((const __m128i *)table);
     __m128i index = _mm_loadu_si128((const __m128i *)bytes);
     _mm_storeu_si128((__m128i *)bytes, _mm_shuffle_epi8(values, index));
+}
+
+/* Lanes 0 and 1, 2 and 3, ... in each other's places. */
+static inline v16f v16f_swap_pairs(v16f a)
+{
+    return SIMD_F(_mm256_permute_ps(a.lo, 0xb1), _mm256_permute_ps(a.hi, 0xb1));
+}
+
+/* Quarters 0, 2, 1, 3: what a shuffle of two registers leaves, in order. */
+static inline __m256 simd_in_order(__m256 a)
+{
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(a), 0xd8));
+}
+
+/* The first and the second of 16 pairs. */
+static inline void v16f_load_pairs(const float *p, v16f *first, v16f *second)
+{
+    __m256 a = _mm256_loadu_ps(p), b = _mm256_loadu_ps(p + 8);
+    __m256 c = _mm256_loadu_ps(p + 16), d = _mm256_loadu_ps(p + 24);
+    *first = SIMD_F(simd_in_order(_mm256_shuffle_ps(a, b, 0x88)),
+                    simd_in_order(_mm256_shuffle_ps(c, d, 0x88)));
+    *second = SIMD_F(simd_in_order(_mm256_shuffle_ps(a, b, 0xdd)),
+                     simd_in_order(_mm256_shuffle_ps(c, d, 0xdd)));
 }

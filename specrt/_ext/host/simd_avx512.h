@@ -5,8 +5,9 @@ typedef __m512 v16f;
 typedef __m512i v16i;
 typedef __mmask16 v16m;
 
-/* A square of so many v16f stays in registers. */
-#define V16F_TILE 4
+/* So many sums of at most so many rows stay in registers, beside what they are made of. */
+#define V16F_SUMS 24
+#define V16F_ROWS 6
 
 static inline v16f v16f_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void v16f_store(float *p, v16f x) { _mm512_storeu_ps(p, x); }
@@ -158,4 +159,20 @@ static inline void lookup_16(const uint8_t *table, uint8_t *bytes)
     __m128i values = _mm_loadu_si128((const __m128i *)table);
     __m128i index = _mm_loadu_si128((const __m128i *)bytes);
     _mm_storeu_si128((__m128i *)bytes, _mm_shuffle_epi8(values, index));
+}
+
+/* Lanes 0 and 1, 2 and 3, ... in each other's places. */
+static inline v16f v16f_swap_pairs(v16f a)
+{
+    return _mm512_permute_ps(a, 0xb1);
+}
+
+/* The first and the second of 16 pairs. */
+static inline void v16f_load_pairs(const float *p, v16f *first, v16f *second)
+{
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    __m512 low = _mm512_loadu_ps(p), high = _mm512_loadu_ps(p + 16);
+    *first = _mm512_permutex2var_ps(low, even, high);
+    *second = _mm512_permutex2var_ps(low, odd, high);
 }

@@ -9,8 +9,9 @@ typedef struct { int32_t v[LANES]; } v16m;
         r.v[i] = expression;              \
     return r
 
-/* A square of so many v16f stays in registers. */
-#define V16F_TILE 1
+/* So many sums of at most so many rows stay in registers, beside what they are made of. */
+#define V16F_SUMS 4
+#define V16F_ROWS 4
 
 static inline v16f v16f_load(const float *p) { SIMD_MAP(v16f, p[i]); }
 static inline void v16f_store(float *p, v16f x) { memcpy(p, x.v, sizeof x.v); }
@@ -199,4 +200,16 @@ static inline void lookup_16(const uint8_t *table, uint8_t *bytes)
 {
     for (int i = 0; i < 16; i++)
         bytes[i] = table[bytes[i]];
+}
+
+/* Lanes 0 and 1, 2 and 3, ... in each other's places. */
+static inline v16f v16f_swap_pairs(v16f a) { SIMD_MAP(v16f, a.v[i ^ 1]); }
+
+/* The first and the second of 16 pairs. */
+static inline void v16f_load_pairs(const float *p, v16f *first, v16f *second)
+{
+    for (int i = 0; i < LANES; i++) {
+        first->v[i] = p[2 * i];
+        second->v[i] = p[2 * i + 1];
+    }
 }

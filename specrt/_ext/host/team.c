@@ -27,7 +27,9 @@ struct share {
 
 struct team {
     struct share shares[MAX_THREADS];
-    _Alignas(64) _Atomic uint32_t open;    /* number of the open phase, set behind its shares */
+    /* Number of the open phase. It is set behind the phase's shares, and nobody claims of a phase
+     * that is not open: else a phase could end while its shares are still being written. */
+    _Alignas(64) _Atomic uint32_t open;
     _Alignas(64) _Atomic int num_finished; /* parts of the open phase */
     /* Read by holders of a part and by the caller: a run cannot end while one is held. */
     _Alignas(64) const struct tape *tape;
@@ -37,6 +39,7 @@ struct team {
     _Atomic int num_threads;
     _Atomic bool stop;
     _Atomic int num_asleep[NUM_ROLES];
+    _Atomic uint32_t num_calls; /* of team_call */
     pthread_mutex_t sleep_lock;
     pthread_cond_t wake[NUM_ROLES];
 
@@ -96,21 +99,20 @@ static void open_phase(struct team *team, int index)
         wake(team, CALLER);
 }
 
-/* Claim and run parts of a share until it has none left: the owner from the front on, so that it
- * reads memory in one stream, others from the back. */
-static void work_on(struct team *team, const struct member *member, int owner)
+/* Claim and run parts of an open phase's share until it has none left: the owner from the front on,
+ * so that it reads memory in one stream, others from the back. */
+static void work_on(struct team *team, const struct member *member, int owner, uint32_t open)
 {
     _Atomic uint64_t *word = &team->shares[owner].word;
     uint64_t share = atomic_load_explicit(word, memory_order_acquire);
-    while (first_of(share) < end_of(share)) {
+    while (phase_of(share) == open && first_of(share) < end_of(share)) {
         const int own = owner == member->index;
         const int part = own ? first_of(share) : end_of(share) - 1;
-        const uint64_t rest = share_of(phase_of(share), first_of(share) + own,
-                                       end_of(share) - !own);
+        const uint64_t rest = share_of(open, first_of(share) + own, end_of(share) - !own);
         if (!atomic_compare_exchange_weak_explicit(word, &share, rest, memory_order_acq_rel,
                                                    memory_order_acquire))
             continue;
-        const int index = (int)(phase_of(share) - team->first_phase);
+        const int index = (int)(open - team->first_phase);
         const struct phase *phase = &team->tape->phases[index];
         const int num_parts = phase->num_parts;
         phase->run(phase->args, part, member->scratch);
@@ -127,7 +129,7 @@ static uint32_t work(struct team *team, const struct member *member)
         const uint32_t open = atomic_load(&team->open);
         const int num_threads = atomic_load(&team->num_threads);
         for (int i = 0; member->index < num_threads && i < num_threads; i++)
-            work_on(team, member, (member->index + i) % num_threads);
+            work_on(team, member, (member->index + i) % num_threads, open);
         if (atomic_load(&team->open) == open)
             return open;
     }
@@ -154,8 +156,9 @@ static void pause_cpu(void)
 /* Spin, then sleep, until this thread is ready. */
 static void rest(struct team *team, int index, uint32_t done)
 {
-    enum role role = index ? HELPER : CALLER;
-    int64_t deadline = now_ns() + SPIN_NS;
+    const enum role role = index ? HELPER : CALLER;
+    const int64_t deadline = now_ns() + SPIN_NS;
+    const uint32_t num_calls = atomic_load(&team->num_calls);
     do
         for (int i = 0; i < 16; i++) {
             if (ready(team, index, done))
@@ -169,7 +172,7 @@ static void rest(struct team *team, int index, uint32_t done)
         /* A helper above the number of threads is not counted: no phase wakes it. */
         int counted = index < atomic_load(&team->num_threads);
         atomic_fetch_add(&team->num_asleep[role], counted);
-        awake = ready(team, index, done);
+        awake = ready(team, index, done) || atomic_load(&team->num_calls) != num_calls;
         if (!awake)
             pthread_cond_wait(&team->wake[role], &team->sleep_lock);
         atomic_fetch_sub(&team->num_asleep[role], counted);
@@ -325,6 +328,14 @@ void team_run(struct team *team, const struct tape *tape, int64_t *ends)
     }
     fesetenv(&before);
     pthread_mutex_unlock(&team->run_lock);
+}
+
+void team_call(struct team *team)
+{
+    if (team->pid != getpid() || !atomic_load(&team->num_asleep[HELPER]))
+        return;
+    atomic_fetch_add(&team->num_calls, 1);
+    wake(team, HELPER);
 }
 
 int team_threads(const struct team *team) { return atomic_load(&team->num_threads); }

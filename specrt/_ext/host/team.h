@@ -27,6 +27,9 @@ int team_reserve(struct team *team, size_t scratch_bytes, size_t shared_bytes);
 /* With ends, [phases] nanoseconds, also tells when each phase ended; the run begins at 0. */
 void team_run(struct team *team, const struct tape *tape, int64_t *ends);
 
+/* Wake helpers, which spin for a run that begins soon; they sleep again if none does. */
+void team_call(struct team *team);
+
 int team_threads(const struct team *team);
 /* Where the address of the memory stands that all threads share during a run; what a phase leaves
  * there only the same tape's next phases may read. */

@@ -3,16 +3,13 @@
  * A query's arithmetic is its own: which rows share a page, a tile or a group of chunks changes who
  * computes and when, and never an order of additions.
  */
-#include "attention.h"
-#include "kv_load.h"
+#include "attention_merge.h"
+#include "attention_softmax.h"
 #include "rows_times.h"
 
 /* Dims of a dot that one chain of fmas adds; the chains are added ascending. A single chain over 256
  * dims has five times the error of a BLAS dot. */
 #define CHAIN 64
-
-static inline int least(int a, int b) { return a < b ? a : b; }
-static inline int most(int a, int b) { return a > b ? a : b; }
 
 /* The first position that a row at this position sees. */
 static inline int first_visible(const struct attention_args *args, int position)
@@ -20,91 +17,100 @@ static inline int first_visible(const struct attention_args *args, int position)
     return args->window ? most(0, position - args->window + 1) : 0;
 }
 
-/* Where row and head of the block's query i stand. */
+/* Rows of one sequence and the heads of one KV head: query i is row i / per_head, head i % per_head
+ * of them. They see chunks begin .. end - 1. */
 struct queries {
     int row, num_rows, head, per_head, count; /* count = num_rows * per_head */
+    int begin, end;
 };
+
+/* Those of the rows from row on, up to last - 1, that stand in one sequence. */
+static struct queries next_queries(const struct attention_args *args, int row, int last, int head)
+{
+    const int per_head = args->num_heads / args->cache.num_heads;
+    int next = row, first = INT32_MAX, end = 0;
+    for (; next < last && args->step.row_seqs[next] == args->step.row_seqs[row]; next++) {
+        const int position = args->step.positions[next];
+        first = least(first, first_visible(args, position));
+        end = most(end, position + 1);
+    }
+    const int count = (next - row) * per_head;
+    return (struct queries){row, next - row, head, per_head, count, first / PAGE,
+                            (end + PAGE - 1) / PAGE};
+}
+
+/* Where query i's row and head stand in q and out, [T, num_heads * dims]. */
+static size_t place_of(const struct attention_args *args, const struct queries *queries, int i)
+{
+    size_t row = (size_t)(queries->row + i / queries->per_head);
+    size_t head = (size_t)(queries->head * queries->per_head + i % queries->per_head);
+    return (row * (size_t)args->num_heads + head) * (size_t)args->cache.dims;
+}
 
 static void load_queries(const struct attention_args *args, const struct queries *queries,
                          struct attention_scratch *s)
 {
-    const size_t dims = (size_t)args->cache.dims, length = dims * (size_t)queries->per_head;
-    const size_t row_length = dims * (size_t)args->num_heads;
-    for (int i = 0; i < queries->num_rows; i++) {
-        const int row = queries->row + i, position = args->step.positions[row];
-        const float *q = args->q + (size_t)row * row_length + (size_t)queries->head * length;
-        memcpy(s->q + (size_t)i * length, q, 4 * length);
-        for (int g = 0; g < queries->per_head; g++) {
-            s->first[i * queries->per_head + g] = first_visible(args, position);
-            s->last[i * queries->per_head + g] = position + 1;
+    const size_t dims = (size_t)args->cache.dims;
+    for (int i = 0; i < queries->count; i++) {
+        const int position = args->step.positions[queries->row + i / queries->per_head];
+        memcpy(s->q + (size_t)i * dims, args->q + place_of(args, queries, i), 4 * dims);
+        s->first[i] = first_visible(args, position);
+        s->last[i] = position + 1;
+    }
+}
+
+/* Where the results of a chunk go, query by query. */
+struct results {
+    float *values, *tops, *sums; /* of query 0 */
+    size_t values_stride, tops_stride;
+};
+
+/* Dots of queries i .. i + n - 1 to weights; all of one step, then all of the next, so that a
+ * processor need not wait for the largest of one query. */
+static void softmax(const struct attention_args *args, struct attention_scratch *s, int i, int n,
+                    const struct results *results)
+{
+    for (int j = i; j < i + n; j++)
+        if (s->begin[j] < s->end[j])
+            results->tops[(size_t)j * results->tops_stride] =
+                scale_scores(s->weights + PAGE * j, args, s->begin[j], s->end[j]);
+    for (int j = i; j < i + n; j++)
+        if (s->begin[j] < s->end[j]) {
+            const size_t at = (size_t)j * results->tops_stride;
+            results->sums[at] = exponentiate(s->weights + PAGE * j, results->tops[at], s->begin[j],
+                                             s->end[j]);
         }
-    }
 }
 
-/* scores of keys begin .. end - 1 to exponentials, 0 where hidden; their largest and their sum to
- * tail. Lane j sums keys j, j + 16, ...; then the tree. */
-static void softmax(float *scores, const struct attention_args *args, int begin, int end,
-                    float *tail)
+/* rows_times by the cache's type, once for dots with keys and once for sums of values. */
+static void times_keys(const struct rows_times *a, int type, int r, int rows, int first, int last,
+                       int begin, int end)
 {
-    v16f s[PAGE / LANES], top = v16f_set1(-INFINITY), sum = v16f_set1(0.0f);
-    const v16f scale = v16f_set1(args->scale), cap = v16f_set1(args->softcap);
-    const int first = begin / LANES, last = (end + LANES - 1) / LANES;
-    for (int i = first; i < last; i++) {
-        v16m visible = v16m_first(least(end - LANES * i, LANES));
-        s[i] = v16f_mul(v16f_load(scores + LANES * i), scale);
-        if (args->softcap > 0)
-            s[i] = v16f_mul(cap, v16f_tanh(v16f_div(s[i], cap)));
-        s[i] = v16f_select(visible, s[i], v16f_set1(-INFINITY));
-        if (begin > LANES * i)
-            s[i] = v16f_select(v16m_first(begin - LANES * i), v16f_set1(-INFINITY), s[i]);
-        top = v16f_max(top, s[i]);
-    }
-    const float largest = v16f_reduce_max(top);
-    for (int i = first; i < last; i++) {
-        v16f p = v16f_exp(v16f_sub(s[i], v16f_set1(largest)));
-        v16f_store(scores + LANES * i, p);
-        sum = v16f_add(sum, p);
-    }
-    tail[0] = largest;
-    tail[1] = v16f_reduce_add(sum);
+    if (type == KV_F32)
+        rows_times(a, FLOATS, ADD, r, rows, first, last, begin, end);
+    else if (type == KV_F16)
+        rows_times(a, HALVES, ADD, r, rows, first, last, begin, end);
+    else
+        rows_times(a, KEY_CODES, ADD, r, rows, first, last, begin, end);
 }
 
-/* total = total and chunk merged, each [row_dims], then largest score and sum of weights. */
-static void merge(float *total, const float *chunk, int row_dims)
+static void times_values(const struct rows_times *a, int type, int r, int rows, int last, int begin,
+                         int end)
 {
-    float *tail = total + row_dims;
-    const float *other = chunk + row_dims;
-    const float largest = tail[0] > other[0] ? tail[0] : other[0];
-    float factors[LANES] = {tail[0] - largest, other[0] - largest};
-    v16f_store(factors, v16f_exp(v16f_load(factors)));
-    tail[0] = largest;
-    tail[1] = tail[1] * factors[0] + other[1] * factors[1];
-    const v16f a = v16f_set1(factors[0]), b = v16f_set1(factors[1]);
-    for (int d = 0; d < row_dims; d += LANES) {
-        v16f scaled = v16f_mul(v16f_load(chunk + d), b);
-        v16f_store(total + d, v16f_fma(v16f_load(total + d), a, scaled));
-    }
-}
-
-/* Nothing merged yet. */
-static void clear(float *total, int row_dims)
-{
-    memset(total, 0, 4 * (size_t)(row_dims + PARTIAL_TAIL));
-    total[row_dims] = -INFINITY;
-}
-
-static void finish(const float *total, int row_dims, int dims, float *out)
-{
-    const v16f inverse = v16f_set1(1.0f / total[row_dims + 1]);
-    for (int d = 0; d < dims; d += LANES)
-        v16f_store_n(out + d, v16f_mul(v16f_load(total + d), inverse), least(dims - d, LANES));
+    if (type == KV_F32)
+        rows_times(a, FLOATS, CONTINUE, r, rows, 0, last, begin, end);
+    else if (type == KV_F16)
+        rows_times(a, HALVES, CONTINUE, r, rows, 0, last, begin, end);
+    else
+        rows_times(a, VALUE_CODES, CONTINUE, r, rows, 0, last, begin, end);
 }
 
 /* Weights times values of n queries, each over its own visible keys: what all of them see in one
  * tile, the keys before and behind query by query. */
-static void weigh_values(const struct rows_times *values, int query, int n, int columns,
-                         const int *first, const int *last)
+static void weigh_values(const struct rows_times *values, const struct kv_cache *cache, int query,
+                         int n, const int *first, const int *last)
 {
+    const int type = cache->type, columns = cache->row_dims;
     int begin = 0, end = PAGE;
     for (int i = query; i < query + n; i++) {
         begin = most(begin, first[i]);
@@ -113,107 +119,149 @@ static void weigh_values(const struct rows_times *values, int query, int n, int 
     end = most(begin, end);
     for (int i = query; i < query + n; i++)
         if (first[i] < least(begin, last[i]))
-            rows_times(values, CONTINUE, i, 1, 0, columns, first[i], least(begin, last[i]));
+            times_values(values, type, i, 1, columns, first[i], least(begin, last[i]));
     if (begin < end)
-        rows_times(values, CONTINUE, query, n, 0, columns, begin, end);
+        times_values(values, type, query, n, columns, begin, end);
     for (int i = query; i < query + n; i++)
         if (most(end, first[i]) < last[i])
-            rows_times(values, CONTINUE, i, 1, 0, columns, most(end, first[i]), last[i]);
+            times_values(values, type, i, 1, columns, most(end, first[i]), last[i]);
 }
 
-/* One chunk of keys for all queries: s->chunk, and what they see of it: s->begin, s->end. */
-static void attend_chunk(const struct attention_args *args, struct attention_scratch *s, int queries,
-                         size_t block, int chunk)
+/* What each query sees of a chunk: s->begin, s->end, both 0 for nothing. Returns the keys that any
+ * of them sees, rounded to vectors. */
+static void look_at_chunk(struct attention_scratch *s, int queries, int chunk, int *from, int *to)
 {
-    const struct kv_cache *cache = &args->cache;
-    const int dims = cache->dims, row_dims = cache->row_dims, stride = row_dims + PARTIAL_TAIL;
-    int *first = s->begin, *last = s->end, begin = PAGE, end = 0;
+    int begin = PAGE, end = 0;
     for (int i = 0; i < queries; i++) {
-        first[i] = most(0, s->first[i] - chunk * PAGE);
-        last[i] = least(PAGE, s->last[i] - chunk * PAGE);
-        if (first[i] < last[i]) {
-            begin = least(begin, first[i]);
-            end = most(end, last[i]);
+        s->begin[i] = most(0, s->first[i] - chunk * PAGE);
+        s->end[i] = least(PAGE, s->last[i] - chunk * PAGE);
+        if (s->begin[i] < s->end[i]) {
+            begin = least(begin, s->begin[i]);
+            end = most(end, s->end[i]);
         } else
-            first[i] = last[i] = 0;
+            s->begin[i] = s->end[i] = 0;
     }
-    const int from = begin / LANES * LANES, to = (end + LANES - 1) / LANES * LANES;
-    const float *k = load_keys(cache, block, from, to, s->keys);
-    const float *v = load_values(cache, block, begin, end, s->values);
-    memset(s->weights, 0, 4 * PAGE * (size_t)queries);
-    memset(s->chunk, 0, 4 * (size_t)stride * (size_t)queries);
-    const struct rows_times scores = {s->q, k, s->weights, (size_t)dims, PAGE, PAGE};
-    const struct rows_times values = {s->weights, v, s->chunk, PAGE, (size_t)row_dims,
-                                      (size_t)stride};
-    for (int i = 0; i < queries; i += V16F_TILE) {
-        int n = least(V16F_TILE, queries - i);
-        for (int d = 0; d < dims; d += CHAIN)
-            rows_times(&scores, ADD, i, n, from, to, d, least(d + CHAIN, dims));
-        for (int j = i; j < i + n; j++)
-            if (first[j] < last[j])
-                softmax(s->weights + PAGE * j, args, first[j], last[j],
-                        s->chunk + stride * j + row_dims);
-        weigh_values(&values, i, n, row_dims, first, last);
-    }
+    *from = begin / LANES * LANES;
+    *to = (end + LANES - 1) / LANES * LANES;
 }
 
-static float *partial_of(const struct attention_args *args, int row, int head, int chunk)
-{
-    size_t stride = (size_t)args->cache.row_dims + PARTIAL_TAIL;
-    size_t at = (size_t)row * (size_t)args->num_heads + (size_t)head;
-    return (float *)*args->partials + (at * (size_t)args->max_chunks + (size_t)chunk) * stride;
-}
-
-/* Keep one chunk's results: merged into the totals, or alone where attention_merge finds them. */
-static void keep_chunk(const struct attention_args *args, struct attention_scratch *s,
-                       const struct queries *queries, int chunk)
-{
-    const int row_dims = args->cache.row_dims, stride = row_dims + PARTIAL_TAIL;
-    for (int i = 0; i < queries->count; i++) {
-        if (s->begin[i] == s->end[i])
-            continue;
-        if (args->num_groups == 1) {
-            merge(s->total + stride * i, s->chunk + stride * i, row_dims);
-            continue;
-        }
-        int row = queries->row + i / queries->per_head;
-        int head = queries->head * queries->per_head + i % queries->per_head;
-        float *partial = partial_of(args, row, head, chunk - s->first[i] / PAGE);
-        memcpy(partial, s->chunk + stride * i, 4 * (size_t)stride);
-    }
-}
-
-/* A group's chunks for rows of one sequence. */
-static void attend(const struct attention_args *args, struct attention_scratch *s,
-                   const struct queries *queries, int group)
+/* One chunk of keys for all queries. Its values are prefetched with its keys, and next_keys (or
+ * NULL) with its values: pages lie anywhere, and what a processor prefetches by itself ends with
+ * each. */
+static void attend_chunk(const struct attention_args *args, struct attention_scratch *s, int queries,
+                         size_t block, int chunk, const char *next_keys, struct results results)
 {
     const struct kv_cache *cache = &args->cache;
-    const int row_dims = cache->row_dims, stride = row_dims + PARTIAL_TAIL;
+    const int dims = cache->dims;
+    int from, to;
+    look_at_chunk(s, queries, chunk, &from, &to);
+    struct rows_times scores = {s->q, load_keys(cache, block, s->key_scales), s->weights,
+                                (size_t)dims, PAGE, 0};
+    struct rows_times values = {s->weights, load_values(cache, block, s->value_scales),
+                                results.values, PAGE, results.values_stride, 0};
+    scores.ahead = values.m.at - scores.m.at;
+    values.ahead = next_keys ? next_keys - values.m.at : 0;
+    for (int i = 0, n; i < queries; i += n) {
+        const int tiles = (queries - i + V16F_ROWS - 1) / V16F_ROWS;
+        n = (queries - i + tiles - 1) / tiles;
+        clear(s->weights + PAGE * i, PAGE * n);
+        for (int d = 0; d < dims; d += CHAIN)
+            times_keys(&scores, cache->type, i, n, from, to, d, least(d + CHAIN, dims));
+        for (int j = i; j < i + n; j++)
+            if (s->begin[j] < s->end[j])
+                clear(results.values + (size_t)j * results.values_stride, cache->row_dims);
+        softmax(args, s, i, n, &results);
+        weigh_values(&values, cache, i, n, s->begin, s->end);
+        scores.ahead = values.ahead = 0;
+    }
+}
+
+/* Chunks from .. to - 1: merged at once, or each to its place among the partials, which begin with
+ * those of query 0. */
+static void attend(const struct attention_args *args, struct attention_scratch *s,
+                   const struct queries *queries, int from, int to, float *partials)
+{
+    const struct kv_cache *cache = &args->cache;
+    const size_t row_dims = (size_t)cache->row_dims;
+    const size_t stride = partial_floats(cache->row_dims, args->max_chunks);
+    const int seq = args->step.row_seqs[queries->row];
     load_queries(args, queries, s);
-    int begin = s->first[0], end = s->last[0];
-    for (int i = 0; i < queries->count; i++) {
-        begin = least(begin, s->first[i]);
-        end = most(end, s->last[i]);
-        clear(s->total + stride * i, row_dims);
-    }
-    begin /= PAGE;
-    end = (end + PAGE - 1) / PAGE;
-    const int per_group = (end - begin + args->num_groups - 1) / args->num_groups;
-    const int from = begin + group * per_group, to = least(end, from + per_group);
+    clear_totals(s, queries->count, cache->row_dims);
     for (int chunk = from; chunk < to; chunk++) {
-        size_t page = kv_page(cache, &args->step, args->step.row_seqs[queries->row], chunk);
-        size_t block = kv_block(cache, page, queries->head);
-        attend_chunk(args, s, queries->count, block, chunk);
-        keep_chunk(args, s, queries, chunk);
+        size_t block = kv_block(cache, kv_page(cache, &args->step, seq, chunk), queries->head);
+        const char *next = NULL;
+        if (chunk + 1 < to)
+            next = keys_of(cache, kv_block(cache, kv_page(cache, &args->step, seq, chunk + 1),
+                                           queries->head));
+        struct results results = {s->chunk, s->chunk_top, s->chunk_sum, row_dims, 1};
+        if (partials) {
+            const size_t slot = (size_t)(chunk % args->max_chunks);
+            float *sums = partials + padded(args->max_chunks) + slot;
+            float *values = partials + 2 * padded(args->max_chunks) + slot * row_dims;
+            results = (struct results){values, partials + slot, sums, stride, stride};
+        }
+        attend_chunk(args, s, queries->count, block, chunk, next, results);
+        if (!partials)
+            merge_chunk(s, queries->count, cache->row_dims);
     }
-    if (args->num_groups > 1)
-        return;
-    const size_t dims = (size_t)cache->dims;
-    for (int i = 0; i < queries->count; i++) {
-        size_t row = (size_t)(queries->row + i / queries->per_head);
-        size_t head = (size_t)(queries->head * queries->per_head + i % queries->per_head);
-        finish(s->total + stride * i, row_dims, cache->dims,
-               args->out + (row * (size_t)args->num_heads + head) * dims);
+}
+
+/* Chunks of a group of a block of rows, and how many groups there are: as many as the step's lengths
+ * fill. */
+struct cut {
+    int per_group, num_groups;
+};
+
+static struct cut cut_chunks(const struct attention_args *args, int row, int end)
+{
+    int num_chunks = 1;
+    while (row < end) {
+        struct queries queries = next_queries(args, row, end, 0);
+        num_chunks = most(num_chunks, queries.end - queries.begin);
+        row += queries.num_rows;
+    }
+    const int per_group = (num_chunks + args->num_groups - 1) / args->num_groups;
+    return (struct cut){per_group, (num_chunks + per_group - 1) / per_group};
+}
+
+/* Rows begin .. end - 1, heads of one KV head. */
+struct task {
+    int begin, end, head;
+};
+
+/* A group's chunks: to the partials, or with those NULL to out. */
+static void attend_group(const struct attention_args *args, struct attention_scratch *s,
+                         struct task task, int group, int per_group, float *partials)
+{
+    const struct kv_cache *cache = &args->cache;
+    const size_t stride = partial_floats(cache->row_dims, args->max_chunks);
+    for (int row = task.begin; row < task.end;) {
+        const struct queries queries = next_queries(args, row, task.end, task.head);
+        const int from = queries.begin + group * per_group;
+        attend(args, s, &queries, from, least(queries.end, from + per_group), partials);
+        if (partials)
+            partials += (size_t)queries.count * stride;
+        else
+            for (int i = 0; i < queries.count; i++)
+                finish(s->total + i * cache->row_dims, s->total_sum[i], cache->dims,
+                       args->out + place_of(args, &queries, i));
+        row += queries.num_rows;
+    }
+}
+
+/* All groups' chunks to out. */
+static void merge_groups(const struct attention_args *args, struct attention_scratch *s,
+                         struct task task, const float *partials)
+{
+    const size_t stride = partial_floats(args->cache.row_dims, args->max_chunks);
+    for (int row = task.begin; row < task.end;) {
+        const struct queries queries = next_queries(args, row, task.end, task.head);
+        for (int i = 0; i < queries.count; i++, partials += stride) {
+            const int position = args->step.positions[row + i / queries.per_head];
+            merge_partials(args, s, partials, first_visible(args, position) / PAGE,
+                           position / PAGE, args->out + place_of(args, &queries, i));
+        }
+        row += queries.num_rows;
     }
 }
 
@@ -221,33 +269,29 @@ void KERNEL(attention)(const void *pointer, int part, void *memory)
 {
     const struct attention_args *args = pointer;
     const struct kv_cache *cache = &args->cache;
-    const int group = part % args->num_groups, rest = part / args->num_groups;
-    const int head = rest % cache->num_heads;
+    /* Groups go outside: the last ones, for which there may be no chunks, come last. */
+    const int num_tasks = args->num_blocks * cache->num_heads;
+    const int number = part % num_tasks, group = part / num_tasks;
     /* The last rows see the most keys: they go first. */
-    const int block = args->num_blocks - 1 - rest / cache->num_heads;
-    const int end = least(args->num_rows, (block + 1) * args->block_rows);
-    const int per_head = args->num_heads / cache->num_heads;
+    const int begin = (args->num_blocks - 1 - number / cache->num_heads) * args->block_rows;
+    const int end = least(args->num_rows, begin + args->block_rows);
+    const struct task task = {begin, end, number % cache->num_heads};
+    const struct cut cut = cut_chunks(args, begin, end);
+    if (group >= cut.num_groups)
+        return;
+    const int queries = args->block_rows * (args->num_heads / cache->num_heads);
     struct attention_scratch s;
-    attention_scratch(&s, memory, cache->dims, cache->row_dims, args->block_rows * per_head);
-    for (int row = block * args->block_rows, next; row < end; row = next) {
-        for (next = row + 1; next < end; next++)
-            if (args->step.row_seqs[next] != args->step.row_seqs[row])
-                break;
-        struct queries queries = {row, next - row, head, per_head, (next - row) * per_head};
-        attend(args, &s, &queries, group);
+    attention_scratch(&s, memory, cache->dims, cache->row_dims, queries, args->max_chunks);
+    if (cut.num_groups == 1) {
+        attend_group(args, &s, task, 0, cut.per_group, NULL);
+        return;
     }
-}
-
-void KERNEL(attention_merge)(const void *pointer, int part, void *memory)
-{
-    const struct attention_args *args = pointer;
-    const int dims = args->cache.dims, row_dims = args->cache.row_dims;
-    const int row = part / args->num_heads, head = part % args->num_heads;
-    const int position = args->step.positions[row];
-    const int num_chunks = position / PAGE - first_visible(args, position) / PAGE + 1;
-    float *total = memory;
-    clear(total, row_dims);
-    for (int chunk = 0; chunk < num_chunks; chunk++)
-        merge(total, partial_of(args, row, head, chunk), row_dims);
-    finish(total, row_dims, dims, args->out + (size_t)part * (size_t)dims);
+    float *partials = *args->partials;
+    partials += (size_t)number * (size_t)queries * partial_floats(cache->row_dims, args->max_chunks);
+    attend_group(args, &s, task, group, cut.per_group, partials);
+    int *num_finished = &args->num_finished[number];
+    if (__atomic_add_fetch(num_finished, 1, __ATOMIC_ACQ_REL) == cut.num_groups) {
+        *num_finished = 0;
+        merge_groups(args, &s, task, partials);
+    }
 }

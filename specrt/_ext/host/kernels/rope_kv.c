@@ -1,39 +1,79 @@
-/* rope_kv: a part is ROPE_ROWS rows; specrt/reference/rope_kv.py says what it computes. */
+/* rope_kv: a part is ROPE_ROWS rows of a KV head and of the heads that share it;
+ * specrt/reference/rope_kv.py says what it computes. */
 #include "rope_kv.h"
 #include "norm.h"
 
+/* Of one position. The first of a pair gets -sin times its partner, the second sin times its. */
 struct rotation {
-    float *cos, *sin; /* [2 * num_pairs] per dim; the first of a pair has -sin */
-    float *partner;   /* [2 * num_pairs], the other of each pair */
+    /* By pair; for interleaved pairs cos and sin by dim, with the sign that the dim needs. */
+    float *cos, *sin, *minus_sin;
     int dims, half, pairing;
 };
 
-static void load_rotation(struct rotation *r, const float *table)
+static void load_neox(const struct rotation *r, const float *table)
 {
-    for (int i = 0; i < r->half; i++) {
-        int first = r->pairing == PAIR_NEOX ? i : 2 * i;
-        int second = r->pairing == PAIR_NEOX ? i + r->half : 2 * i + 1;
-        r->cos[first] = r->cos[second] = table[2 * i];
-        r->sin[first] = -table[2 * i + 1];
-        r->sin[second] = table[2 * i + 1];
+    const v16f minus = v16f_set1(-1.0f);
+    int i = 0;
+    for (; i + LANES <= r->half; i += LANES) {
+        v16f cos, sin;
+        v16f_load_pairs(table + 2 * i, &cos, &sin);
+        v16f_store(r->cos + i, cos);
+        v16f_store(r->sin + i, sin);
+        v16f_store(r->minus_sin + i, v16f_mul(sin, minus));
+    }
+    for (; i < r->half; i++) {
+        r->cos[i] = table[2 * i];
+        r->sin[i] = table[2 * i + 1];
+        r->minus_sin[i] = -table[2 * i + 1];
     }
 }
 
-/* x = fma(partner, sin, x * cos) over the rotated dims. */
+static void load_interleaved(const struct rotation *r, const float *table)
+{
+    static const float signs[LANES] = {-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1};
+    const v16f sign = v16f_load(signs);
+    const v16m first = v16f_lt(sign, v16f_set1(0.0f));
+    for (int i = 0; i < 2 * r->half; i += LANES) {
+        const int n = 2 * r->half - i < LANES ? 2 * r->half - i : LANES;
+        const v16f own = v16f_load_n(table + i, n), other = v16f_swap_pairs(own);
+        v16f_store(r->cos + i, v16f_select(first, own, other));
+        v16f_store(r->sin + i, v16f_mul(v16f_select(first, other, own), sign));
+    }
+}
+
+/* Pairs i .. i + n - 1, whose second dims are half behind their first: x = fma(partner, sin,
+ * x * cos). */
+static inline void rotate_neox(const struct rotation *r, float *x, int i, int n)
+{
+    const v16f cos = v16f_load_n(r->cos + i, n);
+    const v16f a = v16f_load_n(x + i, n), b = v16f_load_n(x + r->half + i, n);
+    v16f first = v16f_fma(b, v16f_load_n(r->minus_sin + i, n), v16f_mul(a, cos));
+    v16f second = v16f_fma(a, v16f_load_n(r->sin + i, n), v16f_mul(b, cos));
+    v16f_store_n(x + i, first, n);
+    v16f_store_n(x + r->half + i, second, n);
+}
+
+/* The same for dims i .. i + n - 1, whose partners are neighbours. */
+static inline void rotate_interleaved(const struct rotation *r, float *x, int i, int n)
+{
+    const v16f own = v16f_load_n(x + i, n);
+    const v16f scaled = v16f_mul(own, v16f_load_n(r->cos + i, n));
+    v16f_store_n(x + i, v16f_fma(v16f_swap_pairs(own), v16f_load_n(r->sin + i, n), scaled), n);
+}
+
 static void rotate(const struct rotation *r, float *x)
 {
-    int rotated = 2 * r->half;
+    int i = 0;
     if (r->pairing == PAIR_NEOX) {
-        memcpy(r->partner, x + r->half, 4 * (size_t)r->half);
-        memcpy(r->partner + r->half, x, 4 * (size_t)r->half);
-    } else
-        for (int i = 0; i < rotated; i++)
-            r->partner[i] = x[i ^ 1];
-    for (int i = 0; i < rotated; i += LANES) {
-        int n = rotated - i < LANES ? rotated - i : LANES;
-        v16f own = v16f_mul(v16f_load_n(x + i, n), v16f_load_n(r->cos + i, n));
-        v16f other = v16f_load_n(r->partner + i, n);
-        v16f_store_n(x + i, v16f_fma(other, v16f_load_n(r->sin + i, n), own), n);
+        for (; i + LANES <= r->half; i += LANES)
+            rotate_neox(r, x, i, LANES);
+        if (i < r->half)
+            rotate_neox(r, x, i, r->half - i);
+    } else {
+        for (; i + LANES <= 2 * r->half; i += LANES)
+            rotate_interleaved(r, x, i, LANES);
+        if (i < 2 * r->half)
+            rotate_interleaved(r, x, i, 2 * r->half - i);
     }
 }
 
@@ -70,92 +110,112 @@ static void encode(int type, const float *x, int dims, void *codes, uint16_t *sc
 {
     if (type == KV_F32)
         memcpy(codes, x, 4 * (size_t)dims);
-    else if (type == KV_F16)
-        for (int i = 0; i < dims; i += LANES) {
-            int n = dims - i < LANES ? dims - i : LANES;
-            v16f_store_f16_n((uint16_t *)codes + i, v16f_load_n(x + i, n), n);
-        }
-    else
+    else if (type == KV_F16) {
+        int i = 0;
+        for (; i + LANES <= dims; i += LANES)
+            v16f_store_f16((uint16_t *)codes + i, v16f_load(x + i));
+        if (i < dims)
+            v16f_store_f16_n((uint16_t *)codes + i, v16f_load_n(x + i, dims - i), dims - i);
+    } else
         for (int i = 0; i < dims; i += 32)
             encode_q8_0(x + i, (int8_t *)codes + i, scales + i / 32);
 }
 
-/* from [rows, stride] to column slots[r] of to[r], [dims, 64]: adjacent slots share lines, so dims
- * go outside. */
-#define SCATTER(type)                                                                  \
-    static void scatter_##type(const void *from, size_t stride, size_t dims, int rows, \
-                               const size_t *to, void *base)                           \
-    {                                                                                  \
-        for (size_t i = 0; i < dims; i++)                                              \
-            for (int r = 0; r < rows; r++)                                             \
-                ((type *)base)[to[r] + PAGE * i] = ((const type *)from)[(size_t)r * stride + i]; \
+static size_t element_size(int type) { return type == KV_F32 ? 4 : type == KV_F16 ? 2 : 1; }
+
+/* n values to every 64th place from to on. */
+#define SCATTER(type)                                                \
+    static void scatter_##type(const type *from, size_t n, type *to) \
+    {                                                                \
+        for (size_t i = 0; i < n; i++)                               \
+            to[PAGE * i] = from[i];                                  \
     }
 SCATTER(uint32_t)
 SCATTER(uint16_t)
 SCATTER(uint8_t)
 
-static void store_keys(const struct rope_kv_args *args, const size_t *block, const int *slot,
-                       int row, int rows, int head, char *codes)
+/* Where one row's key and value of a head go: a block of a page, and a slot in it. */
+struct place {
+    size_t block, slot;
+};
+
+static struct place place_of(const struct rope_kv_args *args, int row, int head)
+{
+    const int position = args->step.positions[row], seq = args->step.row_seqs[row];
+    const size_t page = kv_page(&args->cache, &args->step, seq, position / PAGE);
+    return (struct place){kv_block(&args->cache, page, head), (size_t)(position % PAGE)};
+}
+
+/* A key has a line for each dim, which it shares with the keys beside it: all that some rows need
+ * are fetched at once. */
+static void prefetch_keys(const struct rope_kv_args *args, int row, int rows, int head)
 {
     const struct kv_cache *cache = &args->cache;
-    const size_t dims = (size_t)cache->dims, heads = (size_t)cache->num_heads;
-    uint16_t *scales = (uint16_t *)(codes + ROPE_ROWS * 4 * dims);
-    size_t to[ROPE_ROWS];
-    for (int r = 0; r < rows; r++) {
-        const float *x = args->k + ((size_t)(row + r) * heads + (size_t)head) * dims;
-        size_t size = cache->type == KV_F32 ? 4 : cache->type == KV_F16 ? 2 : 1;
-        encode(cache->type, x, cache->dims, codes + (size_t)r * dims * size,
-               scales + (size_t)r * (dims / 32));
-        to[r] = (block[r] + (size_t)head) * dims * PAGE + (size_t)slot[r];
-    }
-    if (cache->type == KV_F32)
-        scatter_uint32_t(codes, dims, dims, rows, to, cache->k);
-    else if (cache->type == KV_F16)
-        scatter_uint16_t(codes, dims, dims, rows, to, cache->k);
-    else {
-        scatter_uint8_t(codes, dims, dims, rows, to, cache->k);
-        for (int r = 0; r < rows; r++)
-            to[r] = (block[r] + (size_t)head) * (dims / 32) * PAGE + (size_t)slot[r];
-        scatter_uint16_t(scales, dims / 32, dims / 32, rows, to, cache->k_scale);
+    const size_t size = element_size(cache->type), stride = PAGE * size, dims = (size_t)cache->dims;
+    const char *last = NULL;
+    for (int r = row; r < row + rows; r++) {
+        const struct place place = place_of(args, r, head);
+        const char *block = (char *)cache->k + place.block * dims * stride;
+        const char *at = block + place.slot * size / 64 * 64;
+        for (size_t d = 0; at != last && d < dims; d++)
+            __builtin_prefetch(at + d * stride, 1);
+        last = at;
     }
 }
 
-static void store_value(const struct rope_kv_args *args, size_t block, int slot, int row, int head)
+static void store_key(const struct rope_kv_args *args, struct place place, const float *x,
+                      void *codes, uint16_t *scales)
 {
     const struct kv_cache *cache = &args->cache;
-    const size_t dims = (size_t)cache->dims, heads = (size_t)cache->num_heads;
-    const float *x = args->v + ((size_t)row * heads + (size_t)head) * dims;
-    size_t at = (block + (size_t)head) * PAGE + (size_t)slot;
-    size_t size = cache->type == KV_F32 ? 4 : cache->type == KV_F16 ? 2 : 1;
-    encode(cache->type, x, cache->dims, (char *)cache->v + at * (size_t)cache->row_dims * size,
-           cache->v_scale ? cache->v_scale + at * (dims / 32) : NULL);
+    const size_t dims = (size_t)cache->dims, at = place.block * dims * PAGE + place.slot;
+    if (cache->type == KV_F32) {
+        scatter_uint32_t((const uint32_t *)x, dims, (uint32_t *)cache->k + at);
+        return;
+    }
+    encode(cache->type, x, cache->dims, codes, scales);
+    if (cache->type == KV_F16)
+        scatter_uint16_t(codes, dims, (uint16_t *)cache->k + at);
+    else {
+        scatter_uint8_t(codes, dims, (uint8_t *)cache->k + at);
+        scatter_uint16_t(scales, dims / 32,
+                         cache->k_scale + place.block * (dims / 32) * PAGE + place.slot);
+    }
+}
+
+static void store_value(const struct rope_kv_args *args, struct place place, const float *x)
+{
+    const struct kv_cache *cache = &args->cache;
+    const size_t at = place.block * PAGE + place.slot;
+    encode(cache->type, x, cache->dims,
+           (char *)cache->v + at * (size_t)cache->row_dims * element_size(cache->type),
+           cache->v_scale ? cache->v_scale + at * ((size_t)cache->dims / 32) : NULL);
 }
 
 void KERNEL(rope_kv)(const void *pointer, int part, void *scratch)
 {
     const struct rope_kv_args *args = pointer;
-    const struct kv_cache *cache = &args->cache;
-    const int dims = cache->dims, kv_heads = cache->num_heads;
-    const int row = part * ROPE_ROWS, left = args->num_rows - row;
+    const int dims = args->cache.dims, kv_heads = args->cache.num_heads;
+    const int head = part % kv_heads, per_head = args->num_heads / kv_heads;
+    const int row = part / kv_heads * ROPE_ROWS, left = args->num_rows - row;
     const int rows = left < ROPE_ROWS ? left : ROPE_ROWS;
-    float *cos = scratch;
-    int padded = (dims + 15) / 16 * 16;
-    struct rotation r = {cos, cos + padded, cos + 2 * padded, dims, args->num_pairs, args->pairing};
-    char *codes = (char *)(cos + 3 * padded);
-    size_t block[ROPE_ROWS]; /* of the row's page, at head 0 */
-    int slot[ROPE_ROWS];
-    for (int i = 0; i < rows; i++) {
-        int position = args->step.positions[row + i], seq = args->step.row_seqs[row + i];
-        load_rotation(&r, args->table + (size_t)position * 2 * (size_t)args->num_pairs);
-        norm_and_rotate(&r, args->q + (size_t)(row + i) * (size_t)(args->num_heads * dims),
-                        args->num_heads, args->q_norm, args->eps);
-        norm_and_rotate(&r, args->k + (size_t)(row + i) * (size_t)(kv_heads * dims), kv_heads,
-                        args->k_norm, args->eps);
-        block[i] = kv_block(cache, kv_page(cache, &args->step, seq, position / PAGE), 0);
-        slot[i] = position % PAGE;
-        for (int head = 0; head < kv_heads; head++)
-            store_value(args, block[i], slot[i], row + i, head);
+    const int room = (dims + 15) / 16 * 16;
+    float *at = scratch;
+    const struct rotation r = {at, at + room, at + 2 * room, dims, args->num_pairs, args->pairing};
+    void *codes = at + 3 * room;
+    uint16_t *scales = (uint16_t *)(at + 4 * room);
+    prefetch_keys(args, row, rows, head);
+    for (int i = row; i < row + rows; i++) {
+        const float *table = args->table + (size_t)args->step.positions[i] * 2 * (size_t)r.half;
+        const size_t kv_row = ((size_t)i * (size_t)kv_heads + (size_t)head) * (size_t)dims;
+        float *q = args->q + kv_row * (size_t)per_head, *k = args->k + kv_row;
+        if (r.pairing == PAIR_NEOX)
+            load_neox(&r, table);
+        else
+            load_interleaved(&r, table);
+        norm_and_rotate(&r, q, per_head, args->q_norm, args->eps);
+        norm_and_rotate(&r, k, 1, args->k_norm, args->eps);
+        const struct place place = place_of(args, i, head);
+        store_value(args, place, args->v + kv_row);
+        store_key(args, place, k, codes, scales);
     }
-    for (int head = 0; head < kv_heads; head++)
-        store_keys(args, block, slot, row, rows, head, codes);
 }

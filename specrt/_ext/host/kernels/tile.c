@@ -55,124 +55,149 @@ static inline struct panel panel_at(const struct int8_rows *x, const struct acts
                           panel_rows(acts, panel)};
 }
 
-/* Four columns of sixteen rows: group < 8 of 32 columns. */
-ALWAYS_INLINE v64 code_group(const v64 *low, const v64 *high, const int group, const int low_bits,
-                             const int high_bits)
+/* A type's traits, which are constants wherever they go: see QUANT_TYPES. */
+struct form {
+    int block, sub, offset, minimum, low, high;
+    enum scales scales;
+    float factor;
+    const uint8_t *values;
+};
+
+/* What has to come off a sum of codes times x: dots of wide codes take a part off themselves. */
+ALWAYS_INLINE int offset_left(const struct form f)
 {
-    if (low_bits == 8)
-        return low[group];
-    const int bit = group * low_bits;
-    v64 codes = v64_bits(low[bit / 8], bit % 8, (1 << low_bits) - 1);
-    if (high_bits) {
-        const int place = group * high_bits;
-        v64 more = v64_bits(high[place / 8], place % 8, (1 << high_bits) - 1);
-        codes = v64_with_high(codes, more, low_bits);
+    return f.offset == 128 ? f.offset - DOT_WIDE_OFFSET : f.offset;
+}
+
+/* The codes of 32 columns as they are stored; returns what follows them. */
+ALWAYS_INLINE const uint8_t *load_codes(const uint8_t *tile, const struct form f, v64 low[8],
+                                        v64 high[2])
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < f.low; i++, tile += 64) {
+        low[i] = v64_load(tile);
+        __builtin_prefetch(tile + AHEAD);
     }
-    return codes;
+#pragma GCC unroll 2
+    for (int i = 0; i < f.high; i++, tile += 64) {
+        high[i] = v64_load(tile);
+        __builtin_prefetch(tile + AHEAD);
+    }
+    return tile;
 }
 
-ALWAYS_INLINE v16f load_halves(const uint8_t *p, const int is_bf16)
+/* Four columns of sixteen rows: group < 8 of 32 columns. */
+ALWAYS_INLINE v64 code_group(const v64 low[8], const v64 high[2], const int group,
+                             const struct form f)
 {
-    return is_bf16 ? v16f_load_bf16((const uint16_t *)p) : v16f_load_f16((const uint16_t *)p);
+    if (f.low == 8)
+        return low[group];
+    const int bit = group * f.low, place = group * f.high;
+    v64 codes = v64_bits(low[bit / 8], bit % 8, (1 << f.low) - 1);
+    if (f.high)
+        codes = v64_with_high(codes, v64_bits(high[place / 8], place % 8, (1 << f.high) - 1), f.low);
+    return f.values ? v64_lookup(v64_set16(f.values), codes) : codes;
 }
 
-/* Rows first .. first + rows of a panel times one tile; what follows out are the type's traits. */
+/* The integer sums of a sub-block, of which q and sums are those of the first row. */
+ALWAYS_INLINE void dot_codes(const v64 low[8], const v64 high[2], const int half, const int8_t *q,
+                             const int32_t *sums, const size_t stride, const struct form f,
+                             const int rows, v16i dot[GROUP])
+{
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+        v16i sum = v16i_set1(offset_left(f) ? sums[r] : 0);
+        if (offset_left(f) && f.sub == 32)
+            sum = v16i_add(sum, v16i_set1(sums[r + stride]));
+        dot[r] = offset_left(f) ? v16i_mul(sum, v16i_set1(-offset_left(f))) : sum;
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < f.sub / 4; i++, q += 4 * stride) {
+        const v64 w = code_group(low, high, half * f.sub / 4 + i, f);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            int32_t four;
+            memcpy(&four, q + 4 * r, 4);
+            dot[r] = f.offset == 128 ? v16i_dot4_wide(dot[r], w, four) : v16i_dot4(dot[r], w, four);
+        }
+    }
+}
+
+struct scale {
+    v16f d, lowest; /* of sixteen rows; lowest only where there is a minimum */
+};
+
+/* The scales of a block; returns what follows them. */
+ALWAYS_INLINE const uint8_t *load_scale(const uint8_t *tile, const struct form f,
+                                        struct scale *scale)
+{
+    const uint16_t *halves = (const uint16_t *)tile;
+    scale->d = f.scales == SCALES_BF16 ? v16f_load_bf16(halves) : v16f_load_f16(halves);
+    if (f.factor != 1)
+        scale->d = v16f_mul(scale->d, v16f_set1(f.factor));
+    scale->lowest = f.minimum ? v16f_load_f16(halves + LANES) : v16f_set1(0.0f);
+    return tile + (f.minimum ? 4 : 2) * LANES;
+}
+
+/* The scales of a sub-block by those of its block; returns what follows them. */
+ALWAYS_INLINE const uint8_t *load_sub_scale(const uint8_t *tile, const struct form f,
+                                            const struct scale *block, struct scale *scale)
+{
+    *scale = *block;
+    if (f.scales != SCALES_BYTES && f.scales != SCALES_NIBBLES)
+        return tile;
+    const int nibbles = f.scales == SCALES_NIBBLES;
+    v16i sc = nibbles ? v16i_load_bits(tile, 0, 15) : v16i_load_i8((const int8_t *)tile);
+    scale->d = v16f_mul(block->d, v16i_to_float(sc));
+    if (!f.minimum)
+        return tile + LANES;
+    v16i m = nibbles ? v16i_load_bits(tile, 4, 15) : v16i_load_bits(tile + LANES, 0, 255);
+    scale->lowest = v16f_mul(block->lowest, v16i_to_float(m));
+    return tile + (nibbles ? 1 : 2) * LANES;
+}
+
+/* Rows first .. first + rows of a panel times one tile. */
 ALWAYS_INLINE void times(const struct weight *weight, const uint8_t *tile, const struct panel *x,
-                         const int first, float *out, const int block, const int sub,
-                         const int offset, const int minimum, const int low_bits,
-                         const int high_bits, const enum scales form, const float factor,
-                         const uint8_t *values, const int rows)
+                         const int first, float *out, const struct form f, const int rows)
 {
-    const int has_subs = form == SCALES_BYTES || form == SCALES_NIBBLES, wide = offset == 128;
-    const int shift = wide ? offset - DOT_WIDE_OFFSET : offset;
     const size_t stride = GROUP == PANEL ? (size_t)rows : (size_t)x->num_rows;
-    const int num_blocks = weight->num_cols / block;
+    const int num_blocks = weight->num_cols / f.block;
     const int step = (num_blocks + NUM_SEGMENTS - 1) / NUM_SEGMENTS;
     const int8_t *q = x->q + 4 * first;
     const float *d = x->d + first, *s = x->s + first;
     const int32_t *sums = x->sums + first;
-    const v64 table = values ? v64_set16(values) : v64_load(tile);
-    v16f total[GROUP];
+    v16f total[GROUP], acc[GROUP];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
         total[r] = v16f_set1(0.0f);
     for (int left = num_blocks; left > 0; left -= step) {
-        v16f acc[GROUP];
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++)
             acc[r] = v16f_set1(0.0f);
         for (int b = left < step ? left : step; b > 0; b--) {
-            v16f scale = v16f_mul(load_halves(tile, form == SCALES_BF16), v16f_set1(factor));
-            v16f lowest = v16f_set1(0.0f);
-            tile += 2 * LANES;
-            if (minimum) {
-                lowest = load_halves(tile, 0);
-                tile += 2 * LANES;
-            }
-            const v16f block_scale = scale, block_lowest = lowest;
-            for (int column = 0; column < block; column += 32) {
+            struct scale block, scale;
+            tile = load_scale(tile, f, &block);
+            for (int column = 0; column < f.block; column += 32) {
                 v64 low[8], high[2];
-#pragma GCC unroll 8
-                for (int i = 0; i < low_bits; i++, tile += 64) {
-                    low[i] = v64_load(tile);
-                    __builtin_prefetch(tile + AHEAD);
-                }
+                tile = load_codes(tile, f, low, high);
 #pragma GCC unroll 2
-                for (int i = 0; i < high_bits; i++, tile += 64) {
-                    high[i] = v64_load(tile);
-                    __builtin_prefetch(tile + AHEAD);
-                }
-#pragma GCC unroll 2
-                for (int half = 0; half < 32 / sub; half++) {
+                for (int half = 0; half < 32 / f.sub; half++) {
                     v16i dot[GROUP];
+                    dot_codes(low, high, half, q, sums, stride, f, rows, dot);
+                    tile = load_sub_scale(tile, f, &block, &scale);
 #pragma GCC unroll 8
                     for (int r = 0; r < rows; r++) {
-                        if (shift == 0) {
-                            dot[r] = v16i_set1(0);
-                            continue;
-                        }
-                        v16i sum = v16i_set1(sums[r + half * stride]);
-                        if (sub == 32)
-                            sum = v16i_add(sum, v16i_set1(sums[r + stride]));
-                        dot[r] = v16i_mul(sum, v16i_set1(-shift));
-                    }
-#pragma GCC unroll 8
-                    for (int i = 0; i < sub / 4; i++, q += 4 * stride) {
-                        v64 w = code_group(low, high, half * sub / 4 + i, low_bits, high_bits);
-                        if (values)
-                            w = v64_lookup(table, w);
-#pragma GCC unroll 8
-                        for (int r = 0; r < rows; r++) {
-                            int32_t four;
-                            memcpy(&four, q + 4 * r, 4);
-                            dot[r] = wide ? v16i_dot4_wide(dot[r], w, four)
-                                          : v16i_dot4(dot[r], w, four);
-                        }
-                    }
-                    if (has_subs) {
-                        v16i sc = form == SCALES_NIBBLES ? v16i_load_bits(tile, 0, 15)
-                                                         : v16i_load_i8((const int8_t *)tile);
-                        scale = v16f_mul(block_scale, v16i_to_float(sc));
-                        if (minimum) {
-                            v16i m = form == SCALES_NIBBLES ? v16i_load_bits(tile, 4, 15)
-                                                            : v16i_load_bits(tile + LANES, 0, 255);
-                            lowest = v16f_mul(block_lowest, v16i_to_float(m));
-                        }
-                        tile += form == SCALES_BYTES && minimum ? 2 * LANES : LANES;
-                    }
-#pragma GCC unroll 8
-                    for (int r = 0; r < rows; r++) {
-                        v16f both = v16f_mul(scale, v16f_set1(d[r]));
+                        const v16f both = v16f_mul(scale.d, v16f_set1(d[r]));
+                        const float sum = f.sub == 32 ? s[r] : d[r] * (float)sums[r];
                         acc[r] = v16f_fma(both, v16i_to_float(dot[r]), acc[r]);
-                        if (minimum) {
-                            float sum = sub == 32 ? s[r] : d[r] * (float)sums[r + half * stride];
-                            acc[r] = v16f_fma(lowest, v16f_set1(sum), acc[r]);
-                        }
+                        if (f.minimum)
+                            acc[r] = v16f_fma(scale.lowest, v16f_set1(sum), acc[r]);
                     }
+                    q += f.sub * stride;
+                    sums += f.sub / 16 * stride;
                 }
                 d += stride;
                 s += stride;
-                sums += 2 * stride;
             }
         }
 #pragma GCC unroll 8
@@ -185,14 +210,9 @@ ALWAYS_INLINE void times(const struct weight *weight, const uint8_t *tile, const
 }
 
 ALWAYS_INLINE void times_panel(const struct weight *weight, const uint8_t *tile,
-                               const struct panel *x, float *out, const int block, const int sub,
-                               const int offset, const int minimum, const int low_bits,
-                               const int high_bits, const enum scales form, const float factor,
-                               const uint8_t *values)
+                               const struct panel *x, float *out, const struct form f)
 {
-#define TIMES(rows)                                                                             \
-    times(weight, tile, x, row, out + LANES * row, block, sub, offset, minimum, low_bits, high_bits, \
-          form, factor, values, rows)
+#define TIMES(rows) times(weight, tile, x, row, out + LANES * row, f, rows)
     for (int row = 0; row < x->num_rows; row += GROUP)
         WITH_GROUP(x->num_rows - row, TIMES)
 #undef TIMES
@@ -201,12 +221,11 @@ ALWAYS_INLINE void times_panel(const struct weight *weight, const uint8_t *tile,
 typedef void times_fn(const struct weight *weight, const uint8_t *tile, const struct panel *x,
                       float *out);
 
-#define X(TYPE, name, block, bytes, sub, offset, minimum, low, high, scales, factor, values)     \
-    static void times_##name(const struct weight *weight, const uint8_t *tile,                   \
-                             const struct panel *x, float *out)                                  \
-    {                                                                                            \
-        times_panel(weight, tile, x, out, block, sub, offset, minimum, low, high, scales, factor, \
-                    values);                                                                     \
+#define X(TYPE, name, block, bytes, ...)                                                        \
+    static void times_##name(const struct weight *weight, const uint8_t *tile,                  \
+                             const struct panel *x, float *out)                                 \
+    {                                                                                           \
+        times_panel(weight, tile, x, out, (struct form){block, __VA_ARGS__});                   \
     }
 QUANT_TYPES(X)
 #undef X
@@ -221,7 +240,8 @@ ALWAYS_INLINE v16f load_column(const uint8_t *tile, size_t column, const int typ
 {
     if (type == TYPE_F32)
         return v16f_load((const float *)tile + LANES * column);
-    return load_halves(tile + 2 * LANES * column, type == TYPE_BF16);
+    const uint16_t *halves = (const uint16_t *)tile + LANES * column;
+    return type == TYPE_BF16 ? v16f_load_bf16(halves) : v16f_load_f16(halves);
 }
 
 /* Float columns, one chain of fmas through a segment. */
