@@ -6,7 +6,11 @@ cdef enum:
     HEAVIEST = 20  # samples that a size counts for beside its neighbours
     RECENT = 32    # steps after which the cost of a plain one is measured anew
 
+cdef double CHANGE = 1.5   # of the scale, after which the ratios may be others
+cdef double PAUSE = 10.0   # seconds of calls between two measurements: they take a hundredth of it
+
 cdef double CLEAR = 1.5  # unless drafting is clearly faster
+cdef double NEARLY = 0.95  # of the best rate: a size that was never measured is tried
 
 
 cdef class CostCurve:
@@ -20,7 +24,7 @@ cdef class CostCurve:
     measured sizes the curve is linear, past the largest it goes on at its mean slope; while one
     size is known, that is ``prior_slope`` times the cost of size 0. Until a size has three samples
     the curve goes through it only where it is cheaper than the well known sizes let expect: else
-    one stall would rule a size out for ever.
+    one stall would rule a size out for ever. ``seed`` begins with what was measured on purpose.
 
     Args:
         prior_slope: the assumed cost of one more, as a share of the smallest call.
@@ -34,10 +38,45 @@ cdef class CostCurve:
     cdef int largest    # size measured, -1 before any
     cdef int reference  # the size whose ratio is 1, -1 before any
     cdef double scale, prior_slope, rate, drift
+    cdef int surprises
+    cdef double seeded_scale, next_seed, heard  # when seeded; of the seconds of all calls
 
     def __cinit__(self, double prior_slope, double rate=0.05, double drift=0.1):
         self.prior_slope, self.rate, self.drift = prior_slope, rate, drift
         self.largest = self.reference = -1
+
+    @property
+    def wants_seed(self):
+        """True where it is time to measure, first or anew; not before a first call was counted.
+
+        Anew, if since ``seed`` calls have become faster or slower by half, as behind a longer
+        context or beside other processes, and have taken 10 seconds: their ratios may be others.
+        """
+        if self.reference < 0 or self.heard < self.next_seed:
+            return False
+        return self.next_seed == 0 or not self.seeded_scale / CHANGE < self.scale < (
+            self.seeded_scale * CHANGE)
+
+    def seed(self, dict seconds):
+        """Begin anew with calls that were measured, each as good as three samples.
+
+        So a real call of that size weighs a quarter at first; what calls took before is forgotten.
+
+        Args:
+            seconds: by size, of 0 and others; none at all leave the curve as it is.
+        """
+        cdef int size
+        if seconds:
+            if min(seconds) != 0 or max(seconds) >= SIZES:
+                raise ValueError(f"sizes {sorted(seconds)}: expected 0, and others below {SIZES}")
+            self.reference, self.scale = 0, max(seconds[0], 1e-9)
+            self.largest = max(seconds)
+            for size in range(SIZES):
+                self.samples[size] = 3 if size in seconds else 0
+                self.ratios[size] = max(seconds.get(size, 0), 1e-9) / self.scale
+            self._draw()
+        self.seeded_scale = self.scale
+        self.next_seed = self.heard + PAUSE
 
     def add(self, int size, double seconds):
         """Count one call; sizes behind 64 are left out.
@@ -69,6 +108,9 @@ cdef class CostCurve:
             seconds = max(seconds, min(self.scale * self.ratios[size], 2 * seconds))
         return seconds
 
+    cdef bint is_new(self, int size) noexcept:
+        return size < SIZES and self.samples[size] == 0
+
     cdef bint doubts(self, int size) noexcept:
         """True if a size was not measured, or once or twice and too slow beside a larger one."""
         cdef int larger
@@ -86,6 +128,7 @@ cdef class CostCurve:
         cdef int count = self.samples[size]
         cdef double expected
         seconds = max(seconds, 1e-9)
+        self.heard += seconds
         if self.reference < 0:
             self.reference, self.scale, ratio[0] = size, seconds, 1
         elif count == 0:
@@ -97,12 +140,25 @@ cdef class CostCurve:
         else:
             expected = self.scale * ratio[0]
             seconds = min(max(seconds, expected / 2), 2 * expected)
-            self.scale *= 1 + self.drift * (seconds / expected - 1)
-            if size != self.reference:
+            self._count_surprise(seconds / expected)
+            if abs(self.surprises) >= 3:
+                self.scale *= seconds / expected  # it is the machine, or a longer context
+            else:
+                self.scale *= 1 + self.drift * (seconds / expected - 1)
+            if size != self.reference and abs(self.surprises) < 3:
                 ratio[0] += (seconds / self.scale - ratio[0]) * max(self.rate, 1.0 / (count + 1))
         self.samples[size] = count + 1
         self.largest = max(self.largest, size)
         self._draw()
+
+    cdef void _count_surprise(self, double factor) noexcept:
+        """Calls in a row, of any size, that all took far longer (> 0) or far less than expected."""
+        if factor > 1.25:
+            self.surprises = max(self.surprises, 0) + 1
+        elif factor < 0.8:
+            self.surprises = min(self.surprises, 0) - 1
+        else:
+            self.surprises = 0
 
     cdef void _lower_scale(self, double seconds) noexcept:
         """Take a first call's slowness back; what the other sizes cost stays as it was."""
@@ -225,6 +281,7 @@ cdef class Acceptance:
         cdef double proposes = (1 + self.given[1]) / (1 + self.asked[1])
         cdef double present = proposes, lands = accepts, tokens = others + 1
         cdef double plain = rows._at(others), seconds = plain
+        cdef double rates[SIZES]
         cdef double rate, best_rate = (1 + margin) * tokens / plain
         cdef int k, best = 0
         for k in range(1, most + 1):
@@ -236,9 +293,14 @@ cdef class Acceptance:
             tokens += present * lands
             seconds += present * (rows._at(others + k) - rows._at(others + k - 1))
             rate = tokens / (seconds + proposes * drafts[k] + (1 - proposes) * drafts[0])
+            rates[k] = rate
             if rate > best_rate:
                 best, best_rate = k, rate
         gain[0] = best_rate * plain / (others + 1)
+        if best and gain[0] > CLEAR:
+            for k in range(most, 0, -1):
+                if rates[k] > NEARLY * best_rate and rows.is_new(others + k):
+                    return k
         return best
 
 

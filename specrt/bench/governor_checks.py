@@ -120,7 +120,7 @@ def replayed(prompt: Prompt, answer: Completion, costs: Costs, most_draft: int) 
     prompt_ids = answer.prompt_token_ids
     trace = record(prompt_ids + answer.token_ids, len(prompt_ids), NgramSpeculator)
     best, fixed = best_fixed(trace, costs, most_draft)
-    adaptive = replay(trace, Governor().policy(), costs, most_draft).seconds
+    adaptive = replay(trace, Governor().policy(), costs, most_draft, measure=True).seconds
     return Replayed(
         prompt=prompt.id,
         tokens=len(answer.token_ids),

@@ -114,6 +114,10 @@ class Request:
         draw = self._draw(draft_tokens) if self._draws_in_verify(max_draw_ids) else None
         return Window(sequence, tokens, cursor.cache_len, draw)
 
+    def reads_logits(self, window: Window) -> bool:
+        """True if this window's rows are drawn, or reported on, by the sampler."""
+        return window.draw is None and self.needs_logits
+
     def _draws_in_verify(self, max_draw_ids: int | None) -> bool:
         """Log probabilities are the sampler's in every step, and so are their tokens."""
         if max_draw_ids is None or not self.needs_logits or self.params.logprobs is not None:

@@ -8,6 +8,7 @@ import time
 from specrt.speculative import chain
 from specrt.speculative.accept import accept
 from specrt.speculative.request import Request, WindowDrawer
+from specrt.speculative.row_costs import row_seconds
 from specrt.speculative.speculator import taps_of
 from specrt.speculative.target import Target
 from specrt.state.messages import Acceptance, Draft, Kept, Tap, Verification, Window
@@ -61,6 +62,7 @@ class Runtime:
     def _step(self, requests: list[Request]) -> list[Acceptance]:
         target, clock = self.target, time.perf_counter
         begin = clock()
+        self._seed_costs(requests)
         drafts = chain.draft(requests, target.vocab_size)
         drafted = clock()
         windows = [
@@ -98,6 +100,16 @@ class Runtime:
             request.sequence.cursor = cursors[i]
         return acceptances
 
+    def _seed_costs(self, requests: list[Request]) -> None:
+        """Measure what rows cost where a policy has seen one step and may draft from now on.
+
+        Not before, since nobody should wait for that until the first token.
+        """
+        for request in requests:
+            rows = request.policy.rows
+            if rows is not None and rows.wants_seed and request.speculators:
+                rows.seed(row_seconds(self.target, request))
+
     def _verify(self, windows: list[Window], taps: frozenset[Tap], logits: bool) -> Verification:
         return self.target.verify(windows, taps=taps, logits=logits)
 
@@ -105,7 +117,7 @@ class Runtime:
 def _need_logits(requests: list[Request], windows: list[Window]) -> bool:
     """True if a sampler reads them."""
     for request, window in zip(requests, windows, strict=True):
-        if window.draw is None and request.needs_logits:
+        if request.reads_logits(window):
             return True
     return False
 

@@ -10,6 +10,7 @@ import numpy as np
 from specrt.options import MAX_DRAFT
 from specrt.speculative.governor import FixedPolicy
 from specrt.speculative.request import Policy
+from specrt.speculative.row_costs import measured_sizes
 from specrt.speculative.speculator import Speculator
 from specrt.state import sequence as state
 from specrt.state.messages import DraftContext
@@ -84,12 +85,26 @@ def record(tokens: Sequence[int], prompt_len: int, make: Callable[[], Speculator
     return Trace(proposed, matched)
 
 
-def replay(trace: Trace, policy: Policy, costs: Costs, max_draft: int = MAX_DRAFT) -> Replay:
-    """The seconds that the text takes under a policy, end tokens ignored."""
+def replay(
+    trace: Trace,
+    policy: Policy,
+    costs: Costs,
+    max_draft: int = MAX_DRAFT,
+    *,
+    measure: bool = False,
+) -> Replay:
+    """The seconds that the text takes under a policy, end tokens ignored.
+
+    Args:
+        measure: rows are measured where the runtime measures them; the time for it is left out.
+    """
     seconds, at, num_drafts, starts = 0.0, 0, [], []
     length = len(trace.proposed)
     while at < length:
         room = min(max_draft, length - at - 1)
+        if measure and policy.rows is not None and policy.rows.wants_seed:
+            sizes = measured_sizes(max_draft)
+            policy.rows.seed({size: float(costs.verify[size]) for size in sizes})
         asked = policy.num_draft(DRAFTER, room, 0) if room else 0
         proposed = min(asked, int(trace.proposed[at]))
         matched = min(proposed, int(trace.matched[at]))
