@@ -99,12 +99,10 @@ def measure(
     drafting = [Contestant(e.name, mode) for e in engines for mode in e.speculations]
     plain = [Contestant(e.name, PLAIN) for e in engines]
     for number in range(plan.rounds):
-        plan.say(f"round {number + 1} of {plan.rounds}: prefill")
         alone = [Contestant(e.name, PREFILL) for e in engines]
         timed = [cases.random((1, number, i), plan.prefill, 1) for i in range(PREFILL_JOBS)]
         jobs = [(str(i), PREFILL, job) for i, job in enumerate(timed)]
         yield from _pass(engines, alone, cases, number, jobs, plan)
-        plan.say(f"round {number + 1} of {plan.rounds}: {len(asked)} prompts")
         jobs = [(case.prompt.id, case.prompt.category, case.job) for case in asked]
         yield from _pass(engines, plain + drafting, cases, number, jobs, plan)
 
@@ -128,6 +126,7 @@ def _pass(
             length = plan.prefill if one.mode == PREFILL else WARM_PROMPT
             servers[one].complete(cases.random((0, number), length, WARM_ANSWER))
         for index, (prompt, category, job) in enumerate(jobs):
+            plan.say(f"round {number + 1} of {plan.rounds}: {category} {prompt}")
             for one in contestants[:: -1 if (number + index) % 2 else 1]:
                 answer = servers[one].complete(job)
                 yield Sample(one, number, prompt, category, answer)

@@ -33,7 +33,7 @@ cdef extern from "team.h":
     void team_destroy(team *t) nogil
     int team_set_threads(team *t, int num_threads) nogil
     int team_reserve(team *t, size_t scratch_bytes, size_t shared_bytes) nogil
-    void team_run(team *t, const tape *tape, long long *ends) nogil
+    void team_run(team *t, const tape *tape, int64_t *ends) nogil
     void team_call(team *t) nogil
     int team_threads(const team *t)
     void **team_shared(const team *t)
@@ -162,7 +162,7 @@ cdef class Tape:
 
     def run_timed(self):
         """Run every phase; returns [(its op, its seconds)], waits for other threads included."""
-        cdef long long[:] ends = np.zeros(self.tape.num_phases, np.int64)
+        cdef int64_t[:] ends = np.zeros(self.tape.num_phases, np.int64)
         with nogil:
             team_run(self.team.team, &self.tape, &ends[0] if ends.shape[0] else NULL)
         seconds = np.diff(np.asarray(ends), prepend=0) / 1e9
