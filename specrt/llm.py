@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast, overload
 
 import numpy as np
 
 from specrt.completion import Completion
-from specrt.devices import make_ops
+from specrt.devices import available_memory, make_ops
 from specrt.drafters import check_drafter
 from specrt.errors import OptionError
 from specrt.generate import INHERIT, Generator, Inherit, Message, Prompt, Spec, chat_ids
@@ -24,6 +25,7 @@ from specrt.models.decoder import MAX_ROWS, Decoder
 from specrt.ops import KVType, Ops
 from specrt.options import MAX_DRAFT, SamplingParams, SpecOptions
 from specrt.perplexity import logits_rows, perplexity
+from specrt.progress import loading_bar
 from specrt.pull import MODELS, cached
 from specrt.session import Session
 from specrt.settings import DRAFT_MODEL, GRAPH_BUDGET, spec_options
@@ -44,6 +46,7 @@ class LLM:
         spec: the speculation where a call sets none.
         draft_head: trained drafter weights, bound to this model; the registry knows who drafts
             with them.
+        verbose: show how far loading is, where stderr is a terminal.
 
     Attributes:
         path: the file.
@@ -63,14 +66,18 @@ class LLM:
         max_sequences: int,
         registry: Registry | None = None,
         draft_head: DraftHead | None = None,
+        verbose: bool = False,
     ) -> None:
+        self._available = available_memory(ops.device)
         self.gguf = gguf
         self.path = gguf.path
         self.context = context
         self.tokenizer = load_tokenizer(gguf)
         names = (self._piece(self.tokenizer.bos_id), self._piece(self.tokenizer.eos_id))
         self.chat_template = ChatTemplate(self.tokenizer.chat_template, *names)
-        trunk = load_trunk(gguf, ops, context)
+        size = sum(tensor.nbytes for tensor in gguf.tensors.values())
+        with loading_bar(size, verbose) as report:
+            trunk = load_trunk(gguf, ops, context, report)
         self.target = Decoder(
             trunk, ops, context=context, kv_type=kv_type, max_sequences=max_sequences
         )
@@ -172,11 +179,12 @@ class LLM:
 
     @cached_property
     def plan(self) -> MemoryPlan:
-        """What the model needs in memory, beside what the machine had when this was first asked."""
+        """What the model needs in memory, beside what the machine had before it was loaded."""
         target = self.target
-        return memory_plan(
+        plan = memory_plan(
             self.gguf, self.context, target.kv_type, target.max_sequences, target.ops.device
         )
+        return replace(plan, available=self._available)
 
     def session(self) -> Session:
         """A conversation that keeps what it has consumed between turns."""
@@ -246,7 +254,8 @@ def load(
             256.
         max_sequences: how many can be open at a time.
         registry: the speculators to choose from; None: specrt's own.
-        verbose: print the memory plan to stderr.
+        verbose: print the memory plan to stderr, and show there how far loading is if it takes
+            long and stderr is a terminal.
 
     Raises:
         FormatError, UnsupportedError, MismatchError: the file cannot be run, and why.
@@ -275,6 +284,7 @@ def load(
         spec=options,
         max_sequences=max_sequences,
         registry=registry,
+        verbose=verbose,
     )
     if verbose:
         print(llm.plan, file=sys.stderr)

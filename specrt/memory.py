@@ -12,7 +12,7 @@ from specrt.devices import available_memory
 from specrt.errors import OptionError
 from specrt.gguf.reader import GGUFFile
 from specrt.host import HostOps
-from specrt.host.weights import HostWeight
+from specrt.host.weights import HostTable, HostWeight
 from specrt.models import load_trunk
 from specrt.models.decoder import Decoder
 from specrt.models.loader import Dims
@@ -31,9 +31,11 @@ class MemoryPlan:
     scratch of attention (at most 128 MiB) and of the head.
 
     Args:
-        weights: of the file; the CPU maps them, CUDA holds as many and pads rows to 16.
+        weights: matrices as the device holds them, rows filled up to 16; on the CPU also the rows
+            of the embedding, which stay in the mapped file and come to memory as they are read.
         kv_per_token: of one position in all layers.
-        kv: of all sequences at the whole context; a page of it is taken when it is first written.
+        kv: of all sequences at the whole context; a page of it is taken when it is first written,
+            2 MiB at a time where the system gives huge pages.
         buffers: rotary tables, norms, and what a step of the most rows works in.
         logits: of the longest windows of all sequences; made when a token is first sampled.
         context: positions.
@@ -90,7 +92,11 @@ class Counting:
     A buffer is one value under any shape, and a weight stays in its file.
     """
 
-    made = made_kv = kv_per_token = 0
+    made = made_kv = made_weights = kv_per_token = 0
+
+    def mapped_bytes(self, embedding: Any) -> int:
+        """Of the file, where ``embed`` reads rows: none."""
+        return 0
 
     def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Looks like an array of that shape."""
@@ -100,10 +106,6 @@ class Counting:
 
     def assign(self, array: Array, values: np.ndarray) -> None:
         """Nothing is held."""
-
-    def weight(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> Any:
-        """A weight as far as it is not computed with."""
-        return HostWeight(tensor, role, bias, lambda num_bytes: self.buffer((0,), np.uint8))
 
     def kv_layer(
         self, num_pages: int, num_heads: int, head_dim: int, kv_type: KVType, ring_pages: int
@@ -127,6 +129,18 @@ class CountingHostOps(Counting, HostOps):
         """A buffer as any other."""
         return self.buffer(shape, dtype)
 
+    def weight(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> HostWeight:
+        """A weight as far as it is not computed with."""
+        return HostWeight(tensor, role, bias, self._count)
+
+    def mapped_bytes(self, embedding: HostTable) -> int:
+        """All rows, be they packed for the head too or not."""
+        return embedding.raw.nbytes
+
+    def _count(self, num_bytes: int) -> Array:
+        self.made_weights += num_bytes
+        return np.zeros(0, np.uint8)
+
 
 def counting_ops(device: str) -> Any:
     """An op set of the device that counts and holds nothing."""
@@ -134,9 +148,15 @@ def counting_ops(device: str) -> Any:
         return CountingHostOps()
     from specrt.kernels import KernelOps  # who computes on the CPU need not wait for these
     from specrt.kernels.emulator import Emulator
+    from specrt.kernels.weights import tiles_shape
 
     class CountingKernelOps(Counting, KernelOps):
         """What a CUDA device, or the emulator, holds."""
+
+        def weight(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> Any:
+            """A weight as far as it is not computed with."""
+            self.made_weights += math.prod(tiles_shape(tensor.type.name, tensor.raw.shape))
+            return HostWeight(tensor, role, bias, lambda num_bytes: np.zeros(0, np.uint8))
 
     return CountingKernelOps(Emulator())
 
@@ -162,15 +182,16 @@ def memory_plan(
     """
     context = usable_context(gguf, context)
     ops = counting_ops(device)
+    trunk = load_trunk(gguf, ops, context)
     target = Decoder(
-        load_trunk(gguf, ops, context),
+        trunk,
         ops,
         context=context,
         kv_type=kv_type,
         max_sequences=max_sequences,
     )
     return MemoryPlan(
-        weights=sum(tensor.nbytes for tensor in gguf.tensors.values()),
+        weights=ops.made_weights + ops.mapped_bytes(trunk.token_embd),
         kv_per_token=ops.kv_per_token,
         kv=ops.made_kv,
         buffers=ops.made,

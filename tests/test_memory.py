@@ -15,20 +15,24 @@ from specrt.memory import memory_plan
 from specrt.options import MAX_DRAFT
 from specrt.state.messages import Window
 from tests.models_on_disk import GOLDENS, golden_path, real_model
-from tests.tiny_model import write_tiny_model
+from tests.tiny_model import WIDTH, write_tiny_model
 
 
 @pytest.fixture
 def made(monkeypatch):
     """The bytes of every buffer that an op set really made, in order."""
-    sizes, real = [], HostOps.buffer
+    sizes = []
 
-    def buffer(ops, shape, dtype):
-        array = real(ops, shape, dtype)
-        sizes.append(array.nbytes)
-        return array
+    def counted(real):
+        def make(ops, shape, dtype):
+            array = real(ops, shape, dtype)
+            sizes.append(array.nbytes)
+            return array
 
-    monkeypatch.setattr(HostOps, "buffer", buffer)
+        return make
+
+    for name in ("buffer", "pages"):
+        monkeypatch.setattr(HostOps, name, counted(getattr(HostOps, name)))
     return sizes
 
 
@@ -49,6 +53,14 @@ def test_a_model_on_the_emulator_holds_what_the_plan_says(name, monkeypatch):
     assert sum(sizes) == 0
     assert plan.kv == kv_bytes(llm) > 0
     assert plan.buffers == held - plan.kv > 0
+    assert plan.weights == tile_bytes(llm)
+
+
+def tile_bytes(llm):
+    """Of matrices in tiles, the embedding's too where it is one."""
+    trunk = llm.target._trunk
+    matrices = {*trunk.weights, trunk.output, trunk.token_embd}
+    return sum(matrix.tiles.nbytes for matrix in matrices if hasattr(matrix, "tiles"))
 
 
 def kv_bytes(llm):
@@ -74,7 +86,7 @@ def test_a_loaded_model_holds_what_the_plan_says(name, options, made):
     assert sum(made) == 0
     assert plan.kv == kv_bytes(llm) > 0
     assert plan.buffers == held - plan.kv > 0
-    assert plan.weights == sum(tensor.nbytes for tensor in llm.gguf.tensors.values())
+    assert plan.weights == tile_bytes(llm) + llm.target._trunk.token_embd.raw.nbytes
     with open_gguf(golden_path(name)) as gguf:
         assert memory_plan(gguf, **options).rows()[:-1] == plan.rows()[:-1]
 
@@ -115,6 +127,26 @@ def test_an_impossible_context(tmp_path, context):
         memory_plan(gguf, context)
 
 
+def test_the_headroom_is_what_was_there_before_loading(tmp_path, monkeypatch):
+    """Else what is loaded would count twice."""
+    available = iter([2**40, 5])
+    monkeypatch.setattr("specrt.llm.available_memory", lambda device: next(available))
+    llm = specrt.load(write_tiny_model(tmp_path / "tiny.gguf"), verbose=False)
+    assert llm.plan.available == 2**40
+    assert dict(llm.plan.rows())["headroom"].startswith("1,048,")
+
+
+def test_a_table_counts_once_and_a_tied_head_as_tiles_too(tmp_path):
+    plans = []
+    for drop in ((), ("output.weight",)):
+        path = write_tiny_model(tmp_path / f"{len(drop)}.gguf", drop=drop)
+        plans.append([memory_plan(open_gguf(path), device=d).weights for d in ("cpu", "cuda")])
+    (cpu, cuda), (tied_cpu, tied_cuda) = plans
+    assert cpu == tied_cpu  # rows of the table, and tiles of the head
+    assert tied_cpu - tied_cuda == 265 * WIDTH * 2  # of the file
+    assert cuda - tied_cuda == 272 * WIDTH * 2  # whole tiles
+
+
 def test_planning_holds_nothing(tmp_path):
     """A plan for what no machine has: only counting."""
     path = write_tiny_model(tmp_path / "tiny.gguf", context=2**20)
@@ -129,3 +161,6 @@ def test_real_models(name, made):
     llm = specrt.load(real_model(name), context=512, verbose=False)
     held = np.sum(made)
     assert (llm.plan.kv, llm.plan.kv + llm.plan.buffers) == (kv_bytes(llm), held)
+    assert llm.plan.weights == tile_bytes(llm) + llm.target._trunk.token_embd.raw.nbytes
+    stored = sum(tensor.nbytes for tensor in llm.gguf.tensors.values())
+    assert 0.99 < tile_bytes(llm) / stored < 1.02

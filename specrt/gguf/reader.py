@@ -97,6 +97,7 @@ class GGUFFile:
         self.version = parts[0].header.version
         self.metadata: Mapping[str, Any] = MappingProxyType(parts[0].header.metadata)
         self.tensors: Mapping[str, Tensor] = MappingProxyType(_tensors(parts))
+        self._places = _places(parts)
         self.size = sum(part.data.size for part in parts)
 
     @property
@@ -157,9 +158,21 @@ class GGUFFile:
             )
         return tensor
 
+    def forget(self, name: str) -> None:
+        """Give the memory of a tensor back that was copied: its next reader gets it from the file.
+
+        The pages at its ends stay, since they hold its neighbours too.
+        """
+        mapping, start, end = self._places[name]
+        first, last = -(-start // mmap.PAGESIZE), end // mmap.PAGESIZE
+        if first < last and hasattr(mmap, "MADV_DONTNEED"):
+            size = (last - first) * mmap.PAGESIZE
+            mapping.madvise(mmap.MADV_DONTNEED, first * mmap.PAGESIZE, size)
+
     def close(self) -> None:
         """Let the file go; arrays that are still held keep their part of it mapped."""
         self.metadata, self.tensors = MappingProxyType({}), MappingProxyType({})
+        self._places = {}
 
     def __enter__(self) -> Self:
         return self
@@ -174,6 +187,7 @@ class GGUFFile:
 @dataclass(frozen=True, slots=True)
 class _Part:
     path: Path
+    mapping: mmap.mmap
     data: np.ndarray
     header: Header
 
@@ -222,7 +236,7 @@ def _open_part(path: Path) -> _Part:
     if mapping is None:
         raise FormatError(f"{path}: the file is empty, expected a GGUF file: fetch it again")
     data = np.frombuffer(mapping, np.uint8)
-    return _Part(path, data, parse_header(data, path))
+    return _Part(path, mapping, data, parse_header(data, path))
 
 
 def _part_names(path: Path, count: int) -> list[Path]:
@@ -263,6 +277,15 @@ def _tensors(parts: list[_Part]) -> dict[str, Tensor]:
             raw = stored.reshape(*info.shape[:-1], info.row_bytes)
             tensors[info.name] = Tensor(info.name, info.shape, info.type, raw)
     return tensors
+
+
+def _places(parts: list[_Part]) -> dict[str, tuple[mmap.mmap, int, int]]:
+    """Where each tensor begins and ends in its file."""
+    return {
+        info.name: (part.mapping, info.start, info.start + info.nbytes)
+        for part in parts
+        for info in part.header.tensors
+    }
 
 
 def _name(kind: type) -> str:

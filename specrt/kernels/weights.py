@@ -96,15 +96,21 @@ def block_bytes_of(type_name: str) -> int:
     return sum(size for _, size in FIELDS[type_name])
 
 
+def tiles_shape(type_name: str, shape: tuple[int, int]) -> tuple[int, int, int]:
+    """That of the tiles of raw rows [N, row_bytes]."""
+    size = block_bytes_of(type_name)
+    return -(-shape[0] // TILE_ROWS), -(-shape[1] // size), TILE_ROWS * size
+
+
 def tiles_of(type_name: str, raw: Array) -> Array:
     """Raw rows [N, row_bytes] uint8 as tiles, [tiles, blocks, 16 * block_bytes] uint8."""
     fields, size = FIELDS[type_name], block_bytes_of(type_name)
-    num_rows, row_bytes = raw.shape
-    num_tiles, num_blocks = -(-num_rows // TILE_ROWS), -(-row_bytes // size)
-    tiles = np.zeros((num_tiles, num_blocks, TILE_ROWS * size), np.uint8)
+    row_bytes = raw.shape[1]
+    num_tiles, num_blocks, tile_bytes = tiles_shape(type_name, raw.shape)
+    tiles = np.zeros((num_tiles, num_blocks, tile_bytes), np.uint8)
     for tile in range(num_tiles):
         rows = raw[tile * TILE_ROWS : (tile + 1) * TILE_ROWS]
-        blocks = np.zeros((TILE_ROWS, num_blocks * size), np.uint8)
+        blocks: Array = np.zeros((TILE_ROWS, num_blocks * size), np.uint8)
         blocks[: len(rows), :row_bytes] = rows
         blocks = blocks.reshape(TILE_ROWS, num_blocks, size)
         at = 0

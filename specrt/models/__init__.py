@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -40,20 +40,23 @@ def check_architecture(gguf: GGUFFile) -> None:
         )
 
 
-def load_trunk(gguf: GGUFFile, ops: Ops, context: int) -> Trunk:
+def load_trunk(
+    gguf: GGUFFile, ops: Ops, context: int, report: Callable[[int], None] | None = None
+) -> Trunk:
     """The trunk that ``general.architecture`` names.
 
     Args:
         gguf: the open file, whose architecture was checked.
         ops: where its weights go.
         context: positions that the rotary tables cover.
+        report: hears the bytes of each tensor that is loaded.
 
     Raises:
         MismatchError: the file lacks a key or tensor.
         FormatError: a value is impossible.
         UnsupportedError: it asks for something that does not run.
     """
-    loader = Loader(gguf, ops)
+    loader = Loader(gguf, ops, report)
     trunk = ARCHITECTURES[gguf.architecture](loader, context)
     loader.finish()
     return trunk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,14 +23,21 @@ ROPE_CHUNK = 2**12
 class Loader:
     """Hands out a file's tensors, each with its expected shape, and knows which were left over.
 
+    What the op set has copied is forgotten in the file's memory, so that both are there for the
+    time of one tensor only; rows that are read in the file come back when they are read.
+
     Args:
         gguf: the open file.
         ops: makes weights and vectors on the device.
+        report: hears the bytes of each tensor that is on the device.
     """
 
-    def __init__(self, gguf: GGUFFile, ops: Ops) -> None:
+    def __init__(
+        self, gguf: GGUFFile, ops: Ops, report: Callable[[int], None] | None = None
+    ) -> None:
         self.gguf = gguf
         self.ops = ops
+        self._report = report
         self._claimed: set[str] = set()
 
     def has(self, name: str) -> bool:
@@ -50,7 +58,9 @@ class Loader:
         """
         tensor = self._matrix(self.tensor(name, (rows, columns)))
         added = self.vector(bias, rows) if bias is not None and self.has(bias) else None
-        return self.ops.weight(tensor, "int8", added)
+        weight = self.ops.weight(tensor, "int8", added)
+        self._copied(tensor)
+        return weight
 
     def table(self, name: str, rows: int, columns: int) -> Weight:
         """Claim a matrix [rows, columns] of which only ``embed`` reads rows.
@@ -58,16 +68,21 @@ class Loader:
         Raises:
             UnsupportedError: its type is no matrix type.
         """
-        return self.ops.table(self._matrix(self.tensor(name, (rows, columns))))
+        tensor = self._matrix(self.tensor(name, (rows, columns)))
+        table = self.ops.table(tensor)
+        self._copied(tensor)
+        return table
 
     def slices(self, name: str, heights: tuple[int, ...], columns: int) -> list[Weight]:
         """Claim one matrix that stands for several, one below the other."""
         tensor = self._matrix(self.tensor(name, (sum(heights), columns)))
         ends = np.cumsum(heights).tolist()
-        return [
+        weights = [
             self.ops.weight(tensor.rows(end - height, end))
             for end, height in zip(ends, heights, strict=True)
         ]
+        self._copied(tensor)
+        return weights
 
     def vector(self, name: str, size: int) -> Array:
         """Claim a vector [size] as float32.
@@ -81,7 +96,9 @@ class Loader:
                 f"{self.gguf.path}: {name!r} is {tensor.type.name}, expected a vector of "
                 f"{', '.join(FLOAT_TYPES)}: convert the model again"
             )
-        return self.ops.vector(tensor)
+        values = self.ops.vector(tensor)
+        self._copied(tensor)
+        return values
 
     def finish(self) -> None:
         """Check that no tensor is left over, since one that is not applied changes the model.
@@ -96,6 +113,11 @@ class Loader:
                 f"{self.gguf.path}: {len(left)} tensors are not part of a plain "
                 f"{self.gguf.architecture} model that specrt runs: {shown}"
             )
+
+    def _copied(self, tensor: Tensor) -> None:
+        self.gguf.forget(tensor.name)
+        if self._report is not None:
+            self._report(tensor.nbytes)
 
     def _matrix(self, tensor: Tensor) -> Tensor:
         if not tensor.type.is_quantized and tensor.type.name not in FLOAT_TYPES:

@@ -56,7 +56,7 @@ struct acts {
     int num_rows, width;
 };
 
-#define PACK_TILES 8 /* tiles of a part */
+#define PACK_TILES 2 /* tiles of a part */
 
 struct pack_args {
     struct matrix from;

@@ -1,116 +1,154 @@
-/* pack: a part is PACK_TILES tiles; quant_types.h says how they lie. Lanes behind the last weight row repeat
- * it. */
+/* pack: a part is PACK_TILES tiles; quant_types.h says how they lie. Lanes behind the last weight row
+ * repeat it. */
 #include "decode.h"
 #include "rows.h"
 
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* A line of quant_types.h, as the constants of one type's own code. */
 struct packed_type {
     int block, num_bytes, sub, minimum, low, high;
     enum scales scales;
-    decode_fn *decode;
     const uint8_t *values;
-};
-
-static const struct packed_type packed_types[NUM_TYPES] = {
-#define X(TYPE, name, block, bytes, sub, offset, minimum, low, high, scales, factor, values) \
-    [TYPE_##TYPE] = {block, bytes, sub, minimum, low, high, scales, decode_##name, values},
-    QUANT_TYPES(X)
-#undef X
+    decode_fn *decode;
 };
 
 /* bits of eight groups of codes, from bit first on, to vectors of 64 bytes. */
-static uint8_t *pack_bits(const uint8_t groups[8 * 64], int first, int bits, uint8_t *to)
+ALWAYS_INLINE uint8_t *pack_bits(const uint8_t groups[8 * 64], const int first, const int bits,
+                                 uint8_t *to)
 {
-    for (int group = 0; bits && group < 8; to += 64)
-        for (int shift = 0; shift < 8; shift += bits, group++)
-            for (int i = 0; i < 64; i++) {
-                uint8_t code = (uint8_t)((groups[64 * group + i] >> first & ((1 << bits) - 1)) << shift);
-                to[i] = shift ? to[i] | code : code;
+    for (int group = 0; bits && group < 8; group += 8 / bits, to += 64)
+        for (int i = 0; i < 64; i += 16) {
+            u8x16 packed = {0};
+            for (int j = 0; j < 8 / bits; j++) {
+                u8x16 codes = load_16(groups + 64 * (group + j) + i) >> first;
+                packed |= (codes & (uint8_t)((1 << bits) - 1)) << (j * bits);
             }
+            store_16(to + i, packed);
+        }
     return to;
 }
 
-/* Sixteen rows of 32 decoded codes to vectors; inverse names the place of a value. */
-static uint8_t *pack_codes(const struct packed_type *type, const uint8_t *rows,
-                           const uint8_t *inverse, uint8_t *to)
+/* Values to their first places in the table. */
+ALWAYS_INLINE void to_places(const uint8_t *values, uint8_t *codes, const int n)
+{
+    for (int i = 0; i < n; i += 16) {
+        const u8x16 code = load_16(codes + i);
+        u8x16 place = {0};
+        for (int j = 15; j > 0; j--) {
+            const u8x16 here = (u8x16)(code == values[j]);
+            place = (place & ~here) | (here & (uint8_t)j);
+        }
+        store_16(codes + i, place & ~(u8x16)(code == values[0]));
+    }
+}
+
+/* Sixteen rows of 32 decoded codes to vectors. */
+ALWAYS_INLINE uint8_t *pack_codes(const struct packed_type type, const uint8_t *rows, uint8_t *to)
 {
     uint8_t groups[8 * 64];
     for (int half = 0; half < 2; half++)
-        transpose_16x4(rows + 16 * half, (size_t)type->block, groups + 256 * half);
-    for (int i = 0; type->values && i < 8 * 64; i++)
-        groups[i] = inverse[groups[i]];
-    to = pack_bits(groups, 0, type->low, to);
-    return pack_bits(groups, type->low, type->high, to);
+        transpose_16x4(rows + 16 * half, (size_t)type.block, groups + 256 * half);
+    if (type.values)
+        to_places(type.values, groups, 8 * 64);
+    to = pack_bits(groups, 0, type.low, to);
+    return pack_bits(groups, type.low, type.high, to);
 }
 
 /* d and dmin of a block. */
-static uint8_t *pack_scales(const struct packed_type *type, const struct scales_of_block *s,
-                            uint8_t *to)
+ALWAYS_INLINE uint8_t *pack_scales(const struct packed_type type, const struct scales_of_block *s,
+                                   uint8_t *to)
 {
     for (int lane = 0; lane < LANES; lane++) {
         memcpy(to + 2 * lane, &s[lane].d, 2);
-        if (type->minimum)
+        if (type.minimum)
             memcpy(to + 2 * LANES + 2 * lane, &s[lane].dmin, 2);
     }
-    return to + (type->minimum ? 4 : 2) * LANES;
+    return to + (type.minimum ? 4 : 2) * LANES;
 }
 
-static uint8_t *pack_sub_scales(const struct packed_type *type, const struct scales_of_block *s,
-                                int sub, uint8_t *to)
+ALWAYS_INLINE uint8_t *pack_sub_scales(const struct packed_type type,
+                                       const struct scales_of_block *s, int sub, uint8_t *to)
 {
-    if (type->scales != SCALES_BYTES && type->scales != SCALES_NIBBLES)
+    if (type.scales != SCALES_BYTES && type.scales != SCALES_NIBBLES)
         return to;
-    const int both = type->scales == SCALES_BYTES && type->minimum;
+    const int both = type.scales == SCALES_BYTES && type.minimum;
     for (int lane = 0; lane < LANES; lane++) {
         uint8_t sc = (uint8_t)s[lane].sc[sub], m = s[lane].m[sub];
-        to[lane] = type->scales == SCALES_NIBBLES ? (uint8_t)(sc | m << 4) : sc;
+        to[lane] = type.scales == SCALES_NIBBLES ? (uint8_t)(sc | m << 4) : sc;
         if (both)
             to[LANES + lane] = m;
     }
     return to + (both ? 2 : 1) * LANES;
 }
 
-static void pack_quants(const struct pack_args *args, const uint8_t *const *row, uint8_t *tile)
+ALWAYS_INLINE void pack_quants(const struct packed_type type, const uint8_t *const row[LANES],
+                               int num_cols, uint8_t *tile)
 {
-    const struct packed_type *type = &packed_types[args->from.type];
-    const int num_blocks = args->from.num_cols / type->block;
-    uint8_t codes[LANES * 256], inverse[256] = {0};
+    uint8_t codes[LANES * 256];
     struct scales_of_block s[LANES];
-    for (int i = 15; type->values && i >= 0; i--)
-        inverse[type->values[i]] = (uint8_t)i;
-    for (int block = 0; block < num_blocks; block++) {
+    for (int block = 0; block < num_cols / type.block; block++) {
         for (int lane = 0; lane < LANES; lane++) {
-            type->decode(row[lane] + block * type->num_bytes, codes + lane * type->block, s + lane);
-            if (args->from.type == TYPE_MXFP4 && s[lane].d < MXFP4_SMALLEST)
+            type.decode(row[lane] + block * type.num_bytes, codes + lane * type.block, s + lane);
+            if (type.scales == SCALES_BF16 && s[lane].d < MXFP4_SMALLEST)
                 s[lane].d = 0;
         }
         tile = pack_scales(type, s, tile);
-        for (int column = 0; column < type->block; column += 32) {
-            tile = pack_codes(type, codes + column, inverse, tile);
-            for (int sub = column / type->sub; sub < (column + 32) / type->sub; sub++)
+        for (int column = 0; column < type.block; column += 32) {
+            tile = pack_codes(type, codes + column, tile);
+            for (int sub = column / type.sub; sub < (column + 32) / type.sub; sub++)
                 tile = pack_sub_scales(type, s, sub, tile);
         }
     }
 }
 
-/* Float values, dequantised if the file's are not, of size bytes each. */
-static void pack_floats(const struct pack_args *args, const int *row, uint8_t *tile)
+typedef void pack_fn(const uint8_t *const row[LANES], int num_cols, uint8_t *tile);
+
+#define X(TYPE, name, block, bytes, sub, offset, minimum, low, high, scales, factor, values)      \
+    static void pack_##name(const uint8_t *const row[LANES], int num_cols, uint8_t *tile)         \
+    {                                                                                             \
+        const struct packed_type type = {block, bytes, sub,    minimum,      low,                 \
+                                         high,  scales, values, decode_##name};                   \
+        pack_quants(type, row, num_cols, tile);                                                   \
+    }
+QUANT_TYPES(X)
+#undef X
+
+static pack_fn *const pack_types[NUM_TYPES] = {
+#define X(TYPE, name, ...) [TYPE_##TYPE] = pack_##name,
+    QUANT_TYPES(X)
+#undef X
+};
+
+/* Sixteen rows of n values of size bytes to columns of sixteen. */
+ALWAYS_INLINE void transpose(const uint8_t *rows, size_t stride, int n, const int size,
+                             uint8_t *to)
 {
-    const int columns = args->from.num_cols, is_f32 = args->to.type == TYPE_F32;
-    float values[256];
-    for (int lane = 0; lane < LANES; lane++)
-        for (int first = 0; first < columns; first += 256) {
-            int n = columns - first < 256 ? columns - first : 256;
-            if (is_f32)
-                KERNEL(read_row)(&args->from, row[lane], first, n, 1, values);
-            for (int i = 0; i < n; i++) {
-                size_t at = (size_t)(first + i), to = LANES * at + (size_t)lane;
-                const uint8_t *raw = args->from.raw + (size_t)row[lane] * args->from.row_bytes;
-                if (is_f32)
-                    memcpy(tile + 4 * to, values + i, 4);
-                else
-                    memcpy(tile + 2 * to, raw + 2 * at, 2);
-            }
+    for (int i = 0; i < n; i++)
+        for (int lane = 0; lane < LANES; lane++, to += size)
+            memcpy(to, rows + (size_t)lane * stride + (size_t)i * (size_t)size, (size_t)size);
+}
+
+/* Float values, dequantised if the file's are not, of as many bytes each. */
+static void pack_floats(const struct pack_args *args, const int row[LANES], uint8_t *tile)
+{
+    const int columns = args->from.num_cols, size = args->to.type == TYPE_F32 ? 4 : 2;
+    float values[LANES][256];
+    for (int first = 0; first < columns; first += 256) {
+        const int n = columns - first < 256 ? columns - first : 256;
+        for (int lane = 0; lane < LANES; lane++) {
+            const uint8_t *raw = args->from.raw + (size_t)row[lane] * args->from.row_bytes;
+            if (size == 4)
+                KERNEL(read_row)(&args->from, row[lane], first, n, 1, values[lane]);
+            else
+                memcpy(values[lane], raw + 2 * (size_t)first, 2 * (size_t)n);
         }
+        uint8_t *to = tile + (size_t)size * LANES * (size_t)first;
+        if (size == 4)
+            transpose((const uint8_t *)values, sizeof *values, n, 4, to);
+        else
+            transpose((const uint8_t *)values, sizeof *values, n, 2, to);
+    }
 }
 
 static void pack_tile(const struct pack_args *args, int at)
@@ -127,7 +165,7 @@ static void pack_tile(const struct pack_args *args, int at)
     if (args->to.form == FORM_F32)
         pack_floats(args, row, tile);
     else
-        pack_quants(args, raw, tile);
+        pack_types[args->from.type](raw, args->from.num_cols, tile);
 }
 
 void KERNEL(pack)(const void *pointer, int part, void *scratch)
