@@ -21,7 +21,7 @@ from .copy import copy
 from .embed import embed
 from .glu import glu
 from .head import head
-from .helpers import SteadyTape
+from .helpers import Decision, SteadyTape
 from .huge_pages import Arena, aligned_bytes
 from .kv import HostKVLayer, kv_read, kv_write
 from .linear import linear
@@ -52,6 +52,7 @@ class HostOps:
         self._level = choose_level(level)
         self._threads = choose_threads(threads)
         self._team = Team(self._threads)
+        self._decision = Decision()
         self._tape: Tape | None = None
         self._arena = Arena()
 
@@ -74,7 +75,7 @@ class HostOps:
         """Within the block ops are recorded and not run."""
         if self._tape is not None:
             raise RuntimeError("a program is being recorded already; end its block first")
-        self._tape = SteadyTape(self._level, self._team, lambda: self._threads)
+        self._tape = SteadyTape(self._level, self._team, lambda: self._threads, self._decision)
         try:
             yield self._tape
         finally:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from specrt.host import HostOps
-from specrt.host.helpers import BLOCK, CONTENDED, LONGEST, HelperPolicy, num_preempted
+from specrt.host.helpers import BLOCK, CONTENDED, LONGEST, Decision, HelperPolicy, num_preempted
 
 
 class Machine:
@@ -16,10 +16,12 @@ class Machine:
         seconds: of a run on 1, 2 .. threads.
     """
 
-    def __init__(self, *seconds: float, contended: bool = True):
+    def __init__(self, *seconds: float, contended: bool = True, shared: Decision | None = None):
         self.seconds, self.contended = list(seconds), contended
         self.now = self.preempted = 0.0
-        self.policy = HelperPolicy(lambda: self.now, lambda: int(self.preempted))
+        self.policy = HelperPolicy(
+            shared or Decision(), lambda: self.now, lambda: int(self.preempted)
+        )
 
     def run(self, runs: int, most: int | None = None) -> list[int]:
         """The threads of each run."""
@@ -76,6 +78,16 @@ def test_a_single_stall_moves_nobody():
     machine.run(1)
     machine.seconds[1] = 0.005
     assert machine.run(3000).count(1) < 300
+
+
+def test_what_one_program_finds_holds_for_all_that_are_as_short():
+    shared = Decision()
+    Machine(0.005, 0.0075, shared=shared).run(1000)
+    assert Machine(0.012, 0.013, shared=shared).run(3) == [2, 1, 1]
+    assert set(Machine(0.2, 0.15, shared=shared).run(BLOCK)) == {2}
+    machine = Machine(0.005, 0.0036, contended=False, shared=shared)
+    machine.run(2 * BLOCK * LONGEST)
+    assert Machine(0.012, 0.013, shared=shared).run(3) == [2, 2, 2]
 
 
 @pytest.mark.parametrize("most", [1, 2])
