@@ -33,7 +33,7 @@ CONTENDED = 250.0
 GAIN = 0.95
 """Of the time with the present number of threads: another one must take less."""
 
-ALIKE = 4.0
+ALIKE = 2.0
 """Times as long as the shortest program's: those that take less are alike."""
 
 SHORTEST, LONGEST = 4, 64
@@ -73,7 +73,7 @@ class HelperPolicy:
     A thread that is out is tried again now and then in the same way. On idle cores nothing is ever
     tried.
 
-    What one program finds holds for all that take less than a few times as long as the shortest,
+    What one program finds holds for all that take less than twice as long as the shortest,
     since most of them run too rarely to find out. A longer one, as of a prefill, decides alone:
     there, a late part is a small part.
 
