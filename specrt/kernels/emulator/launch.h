@@ -157,6 +157,16 @@ inline bool make_fibres(uint3 block)
     return true;
 }
 
+/* Every kernel keeps some of its stacks. With its guard a stack is two mappings, of which a process
+ * has 65,530: few hundred kernels could not keep 256 each. */
+constexpr size_t KEPT_STACKS = 64;
+
+inline void drop_stacks()
+{
+    for (; !SANITIZED && machine.stacks.size() > KEPT_STACKS; machine.stacks.pop_back())
+        drop_stack(machine.stacks.back());
+}
+
 /* Run every block, in the order of the seed. */
 inline void run_blocks(uint3 grid)
 {
@@ -197,6 +207,7 @@ inline void run(void (*kernel)())
     run_blocks(launch.grid);
     acquire(&machine.launch_token);
     return_arrays();
+    drop_stacks();
 }
 
 /* How a type is written: p pointer, i and u 32-bit, l and k 64-bit integers, f float. */
