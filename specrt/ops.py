@@ -197,7 +197,8 @@ class Ops(Protocol):
         activation: Activation,
         out: Array | None,
         acts: Any | None = None,
-    ) -> None: ...
+    ) -> None:
+        """Gate rows; with ``out`` None they are only prepared, and gate and up are used up."""
 
     def head(
         self, weight: Any, acts: Any, *, ids: Array, logits: Array | None, softcap: float

@@ -21,6 +21,7 @@ cdef extern from "tape.h":
         phase *phases
         int num_phases
     int tape_append(tape *t, kernel_fn *run, const void *args, size_t size, int num_parts)
+    void tape_count(tape *t, int *counters, int num_counters)
     void tape_drop_last(tape *t)
     void tape_clear(tape *t)
 
@@ -120,8 +121,10 @@ cdef class Tape:
                 size_t scratch_bytes, tuple owned):
         """Append one phase: args (size bytes) is copied, the objects in owned are kept alive.
 
-        name is the op's, beside what tells its phases apart.
+        name is the op's, beside what tells its phases apart. One without parts is left out.
         """
+        if num_parts == 0:
+            return
         self.team.reserve(scratch_bytes, 0)
         if num_parts > _MAX_PARTS:
             raise ValueError(f"{name} has {num_parts} parts; expected at most {_MAX_PARTS}")
@@ -129,6 +132,10 @@ cdef class Tape:
             raise MemoryError
         self.owned.append(owned)
         self.names.append(name)
+
+    cdef count(self, int *counters, int num_counters):
+        """Give the last phase counters, which its owned objects hold."""
+        tape_count(&self.tape, counters, num_counters)
 
     cdef kernel_fn *last_kernel(self):
         """What the last phase runs; NULL without one."""

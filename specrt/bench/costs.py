@@ -17,22 +17,15 @@ from specrt.stats import Stats
 
 WARM_TOKENS = 1023
 """A prefill of every chunk size from 512 down to 1."""
-MEASURED_TOKENS = 128
-"""Before the governor's own measurement."""
 WARM_STEPS = 2
 """Kernels run in the first, and there is a graph from the second on."""
 
 
 def warm_up(llm: LLM, most: int) -> None:
-    """Record the programs of 1 .. ``most`` rows, and touch the pages of two sequences.
-
-    Then the governor measures what it wants to know before its first draft.
-    """
+    """Record the programs of 1 .. ``most`` rows, and touch the pages of two sequences."""
     with closing(llm.session()):
         row_seconds(llm, most, WARM_TOKENS, rounds=1)
     row_seconds(llm, most, WARM_TOKENS, rounds=1)
-    prompt = [0] * min(MEASURED_TOKENS, llm.context // 2)
-    llm.generate(prompt, SamplingParams(max_tokens=3, ignore_eos=True))
 
 
 def row_seconds(llm: LLM, most: int, cached: int, rounds: int) -> np.ndarray:

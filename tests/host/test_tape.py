@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from kv_data import make_step
 
 from specrt._ext.host_ops import MAX_PARTS, MAX_THREADS, Tape, Team
 from specrt.host import HostOps
@@ -64,6 +65,16 @@ def test_timed_runs_are_runs_and_tell_each_phase(expected):
     assert [name for name, _ in times[:4]] == ["glu", "rms_norm", "rms_norm", "copy"]
     assert len(times) == PHASES and all(0 < seconds < 1 for _, seconds in times)
     assert Tape(0).run_timed() == []
+
+
+def test_phases_without_parts_are_left_out_with_their_names():
+    empty, x = np.zeros((0, 64), np.float32), np.ones((2, 64), np.float32)
+    ops = HostOps(threads=1)
+    with ops.record() as program:
+        ops.copy(x, out=x.copy())
+        ops.rms_norm(empty, None, 1e-5, out=empty)
+        ops.rms_norm(x, None, 1e-5, out=x)
+    assert [name for name, _ in program.run_timed()] == ["copy", "rms_norm"]
 
 
 def test_phases_have_a_most_of_parts():
@@ -187,6 +198,41 @@ def test_a_forked_child_makes_its_own_helpers(expected):
     running.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert chain.run() == expected
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_attends_right_wherever_the_fork_met_its_parent():
+    """Groups of chunks are counted: what the parent had counted must not count in the child."""
+    ops, rng = HostOps(threads=2), np.random.default_rng(7)
+    q = rng.standard_normal((2, 128), dtype=np.float32)
+    out, step = np.zeros_like(q), make_step(ops, [700, 701], [0, 0], 16)
+    caches = [ops.kv_layer(16, 2, 64, "f16", 0) for _ in range(8)]
+    for cache in caches:
+        cache.k[:] = rng.standard_normal(cache.k.shape)
+        cache.v[:] = rng.standard_normal(cache.v.shape)
+    with ops.record() as program:
+        for cache in caches:
+            ops.attention(q, cache, step, scale=0.1, window=0, out=out)
+
+    def attend():
+        out[:] = np.nan
+        program.run()
+        return out.tobytes()
+
+    right = attend()
+    stop = threading.Event()
+    running = threading.Thread(target=lambda: [program.run() for _ in iter(stop.is_set, True)])
+    running.start()
+    try:
+        for _ in range(40):
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if attend() == right and attend() == right else 1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        stop.set()
+        running.join()
 
 
 def test_a_process_exits_with_helpers_asleep_and_spinning():

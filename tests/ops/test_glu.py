@@ -238,6 +238,25 @@ def test_products_that_are_gated_at_once_are_gated_in_their_phase(level, kind, n
         assert_same_bits(got, right)
 
 
+def test_some_rows_of_products_are_gated_apart():
+    ops = HostOps(threads=1)
+    weights = [ops.weight(random_tensor("Q8_0", 96, 64, seed)) for seed in range(2)]
+    down = ops.weight(random_tensor("Q8_0", 8, 96))
+    acts, prepared, x = (
+        ops.acts(5, 64, weights),
+        ops.acts(2, 96, [down]),
+        np.ones((5, 64), np.float32),
+    )
+    sides = nans(2, 5, 96)
+    with ops.record() as program:
+        ops.quantize(x, out=acts)
+        ops.linear([(weights[0], sides[0]), (weights[1], sides[1])], acts)
+        ops.glu(sides[0][:2], sides[1][:2], activation="silu", out=None, acts=prepared)
+    assert program.num_phases == 3
+    program.run()
+    assert np.isfinite(sides).all()
+
+
 def test_products_of_odd_widths_and_acts_that_are_read_are_gated_apart():
     phases, _ = gated_linear(0, 256, 3, "float", 80, apart=False)
     assert phases == 2

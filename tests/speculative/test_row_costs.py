@@ -2,12 +2,13 @@
 
 import pytest
 
+import specrt
 from specrt import SamplingParams, SpecOptions
 from specrt.speculative import runtime as runtime_module
 from specrt.speculative.governor import CostCurve, Governor
 from specrt.speculative.row_costs import BUDGET, ROUNDS, measured_sizes, row_seconds
 from specrt.state.messages import FINAL_HIDDEN
-from tests.models_on_disk import golden_arrays, load_golden
+from tests.models_on_disk import golden_arrays, golden_path, load_golden
 from tests.running import same
 from tests.speculative.toys import CONTEXT, Scripted, request_of
 
@@ -194,6 +195,14 @@ def test_the_runtime_measures_behind_the_first_token_and_changes_nothing(name, p
     assert measured == [1]
     same(llm.generate(ids, params, spec=SpecOptions("ngram", governor=False)), plain)
     assert measured == [1]
+
+
+@pytest.mark.parametrize(("spec", "times"), [("ngram", [1]), ("none", [])])
+def test_loading_measures_before_the_first_request(spec, times, measured):
+    llm = specrt.load(golden_path("llama"), spec=spec, verbose=False)
+    assert measured == times
+    llm.generate(golden_arrays("llama")["tokens"].tolist()[:30], PARAMS)
+    assert measured == times
 
 
 def test_a_batch_is_measured_once_for_all(measured):

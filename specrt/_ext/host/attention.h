@@ -17,7 +17,7 @@ struct attention_args {
     int num_groups;             /* into which the chunks of a block of rows may be cut */
     int max_chunks;             /* that a row sees */
     /* With more than one group, the results of single chunks, [blocks, KV heads, queries of a block,
-     * partial_floats], and how many groups of a block and KV head are finished, zero between runs. */
+     * partial_floats], and how many groups of a block and KV head are finished: counters of the phase. */
     void *const *partials;
     int *num_finished;
 };

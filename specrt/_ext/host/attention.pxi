@@ -64,3 +64,5 @@ def record_attention(Tape tape, q, layer, step, float scale, int window, float s
                 attention_scratch(&scratch, NULL, layer.head_dim, args.cache.row_dims,
                                   args.block_rows * per_head, args.max_chunks),
                 (q, layer, step, out, num_finished))
+    if args.num_rows:
+        tape.count(args.num_finished, tasks)

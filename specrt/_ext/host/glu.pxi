@@ -43,13 +43,14 @@ def record_glu(Tape tape, gate, up, activation, out, acts):
 
 
 cdef bint gates_last(Tape tape, gate, up, acts) except -1:
-    """Whether the last phase makes just gate and up, in whole blocks, and reads other acts."""
+    """Whether the last phase makes just all of gate and up, in whole blocks, from other acts."""
     cdef const LinearArgs *args
     cdef Acts out = acts_struct(acts, len(gate))
     if tape.last_kernel() != linear_kernel(tape.level):
         return False
     args = <const LinearArgs *>tape.last_args()
-    return (args.num_pairs == 2 and args.pairs[0].out == <float *>address(gate)
+    return (args.num_pairs == 2 and args.acts.num_rows == len(gate)
+            and args.pairs[0].out == <float *>address(gate)
             and args.pairs[1].out == <float *>address(up)
             and (out.x != args.acts.x or out.x == NULL)
             and (out.first.q != args.acts.first.q or out.first.q == NULL)

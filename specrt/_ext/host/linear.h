@@ -120,7 +120,8 @@ DECLARE_KERNEL(embed);
 static inline struct row_parts row_parts(int num_rows, int width)
 {
     const int rows = num_rows < PANEL ? num_rows : PANEL;
-    const int parts = (int)(((size_t)rows * (size_t)width + PART_VALUES - 1) / PART_VALUES);
+    const size_t values = (size_t)rows * (size_t)width;
+    const int parts = values ? (int)((values + PART_VALUES - 1) / PART_VALUES) : 1;
     const int columns = ((width + parts - 1) / parts + 31) / 32 * 32;
     return (struct row_parts){num_rows, width, columns < width ? columns : width};
 }

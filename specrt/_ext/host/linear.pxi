@@ -95,7 +95,7 @@ WEIGHT_TYPES = {
 cdef dict FORMS = {"f32": FORM_F32, "int8": FORM_INT8, "int8x2": FORM_INT8X2}
 
 
-cdef Weight layout_struct(type_name, form, shape):
+cdef Weight layout_struct(type_name, form, shape) except *:
     """How a weight lies in tiles, which may not be there yet."""
     cdef Weight w
     memset(&w, 0, sizeof(w))
@@ -150,7 +150,7 @@ cdef Acts acts_struct(acts, int num_rows) except *:
     return a
 
 
-cdef int num_tiles(int num_rows):
+cdef int num_tiles(int num_rows) noexcept:
     return (num_rows + _TILE_ROWS - 1) // _TILE_ROWS
 
 

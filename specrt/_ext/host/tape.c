@@ -18,8 +18,15 @@ int tape_append(struct tape *tape, kernel_fn *run, const void *args, size_t size
     if (!copy)
         return -1;
     memcpy(copy, args, size);
-    phases[tape->num_phases++] = (struct phase){run, copy, num_parts};
+    phases[tape->num_phases++] = (struct phase){.run = run, .args = copy, .num_parts = num_parts};
     return 0;
+}
+
+void tape_count(struct tape *tape, int *counters, int num_counters)
+{
+    struct phase *last = &tape->phases[tape->num_phases - 1];
+    last->counters = counters;
+    last->num_counters = num_counters;
 }
 
 void tape_drop_last(struct tape *tape)

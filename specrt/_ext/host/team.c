@@ -78,12 +78,15 @@ static void wake(struct team *team, enum role role)
 static void open_phase(struct team *team, int index)
 {
     const struct tape *tape = team->tape;
-    const int num_parts = index < tape->num_phases ? tape->phases[index].num_parts : 0;
+    const struct phase *phase = index < tape->num_phases ? &tape->phases[index] : NULL;
+    const int num_parts = phase ? phase->num_parts : 0;
     const int num_shares = atomic_load_explicit(&team->num_threads, memory_order_relaxed);
     const uint32_t number = team->first_phase + (uint32_t)index;
     if (team->ends && index > 0)
         team->ends[index - 1] = now_ns() - team->start_ns;
     atomic_store_explicit(&team->num_finished, 0, memory_order_relaxed);
+    for (int i = 0; phase && i < phase->num_counters; i++)
+        phase->counters[i] = 0;
     for (int i = 0, first = 0; num_parts && i < num_shares; i++) {
         int end = num_parts - (int)((int64_t)num_parts * (num_shares - 1 - i) / num_shares);
         atomic_store_explicit(&team->shares[i].word, share_of(number, first, end),

@@ -289,9 +289,6 @@ void KERNEL(attention)(const void *pointer, int part, void *memory)
     float *partials = *args->partials;
     partials += (size_t)number * (size_t)queries * partial_floats(cache->row_dims, args->max_chunks);
     attend_group(args, &s, task, group, cut.per_group, partials);
-    int *num_finished = &args->num_finished[number];
-    if (__atomic_add_fetch(num_finished, 1, __ATOMIC_ACQ_REL) == cut.num_groups) {
-        *num_finished = 0;
+    if (__atomic_add_fetch(&args->num_finished[number], 1, __ATOMIC_ACQ_REL) == cut.num_groups)
         merge_groups(args, &s, task, partials);
-    }
 }
