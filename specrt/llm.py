@@ -88,7 +88,7 @@ class LLM:
 
     def warm_up(self) -> None:
         """Take two steps, and measure rows between them, which else the first request would do."""
-        if self.speculation.resolve(self.generator.spec).speculators:
+        if self.context > 2 and self.speculation.resolve(self.generator.spec).speculators:
             self.generate([0], SamplingParams(max_tokens=2, ignore_eos=True))
 
     @overload

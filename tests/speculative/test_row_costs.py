@@ -205,6 +205,12 @@ def test_loading_measures_before_the_first_request(spec, times, measured):
     assert measured == times
 
 
+@pytest.mark.parametrize("context", [1, 2, 3])
+def test_a_context_without_room_for_that_loads_too(context):
+    llm = specrt.load(golden_path("llama"), context=context, verbose=False)
+    assert llm.context == context
+
+
 def test_a_batch_is_measured_once_for_all(measured):
     llm = load_golden("llama", kv_type="f16", max_sequences=2)
     ids = golden_arrays("llama")["tokens"].tolist()[:30]
