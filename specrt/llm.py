@@ -86,6 +86,11 @@ class LLM:
         self.speculation.resolve(spec)  # so that a bad name is told now
         self.generator = Generator(self.target, self.tokenizer, self.speculation, spec)
 
+    def warm_up(self) -> None:
+        """Take two steps, and measure rows between them, which else the first request would do."""
+        if self.context > 2 and self.speculation.resolve(self.generator.spec).speculators:
+            self.generate([0], SamplingParams(max_tokens=2, ignore_eos=True))
+
     @overload
     def generate(  # type: ignore[overload-overlap]  # a str is a sequence of str: this comes first
         self,
@@ -286,6 +291,7 @@ def load(
         registry=registry,
         verbose=verbose,
     )
+    llm.warm_up()
     if verbose:
         print(llm.plan, file=sys.stderr)
     return llm

@@ -6,8 +6,8 @@ cdef enum:
     HEAVIEST = 20  # samples that a size counts for beside its neighbours
     RECENT = 32    # steps after which the cost of a plain one is measured anew
 
-cdef double CHANGE = 1.5   # of the scale, after which the ratios may be others
-cdef double PAUSE = 10.0   # seconds of calls between two measurements: they take a hundredth of it
+cdef double CHANGE = 2.0  # of the scale, after which the ratios may be others
+cdef double PAUSE = 30.0  # seconds of calls between two measurements, which take a tenth of one
 
 cdef double CLEAR = 1.5  # unless drafting is clearly faster
 cdef double NEARLY = 0.95  # of the best rate: a size that was never measured is tried
@@ -49,8 +49,8 @@ cdef class CostCurve:
     def wants_seed(self):
         """True where it is time to measure, first or anew; not before a first call was counted.
 
-        Anew, if since ``seed`` calls have become faster or slower by half, as behind a longer
-        context or beside other processes, and have taken 10 seconds: their ratios may be others.
+        Anew, if since ``seed`` calls take twice or half as long, as behind a longer context or
+        beside other processes, and have taken 30 seconds: their ratios may be others.
         """
         if self.reference < 0 or self.heard < self.next_seed:
             return False

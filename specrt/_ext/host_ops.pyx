@@ -105,7 +105,7 @@ cdef class Tape:
     cdef readonly int level
     cdef readonly Team team
 
-    def __cinit__(self, int level, Team team=None):
+    def __cinit__(self, int level, Team team=None, *_):
         self.level = level
         self.team = Team() if team is None else team
         self.owned, self.names = [], []

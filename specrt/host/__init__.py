@@ -21,6 +21,7 @@ from .copy import copy
 from .embed import embed
 from .glu import glu
 from .head import head
+from .helpers import Decision, SteadyTape
 from .huge_pages import Arena, aligned_bytes
 from .kv import HostKVLayer, kv_read, kv_write
 from .linear import linear
@@ -49,7 +50,9 @@ class HostOps:
 
     def __init__(self, threads: int | None = None, level: str | None = None) -> None:
         self._level = choose_level(level)
-        self._team = Team(choose_threads(threads))
+        self._threads = choose_threads(threads)
+        self._team = Team(self._threads)
+        self._decision = Decision()
         self._tape: Tape | None = None
         self._arena = Arena()
 
@@ -60,19 +63,19 @@ class HostOps:
 
     @property
     def threads(self) -> int:
-        """Threads of the next run; settable at any time."""
-        return self._team.num_threads
+        """The most threads of the next run; settable at any time."""
+        return self._threads
 
     @threads.setter
     def threads(self, num_threads: int) -> None:
-        self._team.num_threads = choose_threads(num_threads)
+        self._threads = choose_threads(num_threads)
 
     @contextmanager
     def record(self) -> Iterator[Tape]:
         """Within the block ops are recorded and not run."""
         if self._tape is not None:
             raise RuntimeError("a program is being recorded already; end its block first")
-        self._tape = Tape(self._level, self._team)
+        self._tape = SteadyTape(self._level, self._team, lambda: self._threads, self._decision)
         try:
             yield self._tape
         finally:
@@ -82,9 +85,15 @@ class HostOps:
         if self._tape is not None:
             op(self._tape, *args, **keywords)
             return
-        tape = Tape(self._level, self._team)
+        tape = self._once()
         op(tape, *args, **keywords)
         tape.run()
+
+    def _once(self) -> Tape:
+        """A tape for one run on all threads."""
+        if self._team.num_threads != self._threads:
+            self._team.num_threads = self._threads
+        return Tape(self._level, self._team)
 
     def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """A zeroed, 64-byte aligned array: what ops read and write is made here only."""
@@ -102,7 +111,7 @@ class HostOps:
     def weight(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> HostWeight:
         """A matrix [N, K] of a GGUF tensor, packed; bias is [N] f32."""
         weight = HostWeight(tensor, role, bias, self._arena.take)
-        weight.pack(Tape(self._level, self._team))
+        weight.pack(self._once())
         return weight
 
     def table(self, tensor: Any) -> HostTable:

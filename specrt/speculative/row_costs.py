@@ -15,6 +15,9 @@ BUDGET = 0.04
 ROUNDS = 3
 """Calls of each row count at most; the least counts."""
 
+STEADY = 1.5
+"""So many times the least plain call the longest may take."""
+
 
 def row_seconds(
     target: Target, request: Request, clock: Callable[[], float] = time.perf_counter
@@ -28,7 +31,8 @@ def row_seconds(
     All row counts take turns. The first call of each counts only beside a second, and not against
     the budget: a device may have to compile and to capture for it, which is not lost. Where one
     plain call shows that two row counts do not fit into the budget, as of large models and on slow
-    devices, nothing else is measured: there, real steps teach what they cost.
+    devices, nothing else is measured; where plain calls differ too much, something disturbed them,
+    and all is dropped. Then real steps teach what they cost.
 
     Args:
         target: of the request's sequence.
@@ -44,15 +48,17 @@ def row_seconds(
     if len(sizes) < 2:
         return {}
     first = {size: _call(target, request, size, clock) for size in sizes}
-    least: dict[int, float] = {}
+    calls: dict[int, list[float]] = {}
     spent = 0.0
     for size in sizes * (ROUNDS - 1):
         if spent >= BUDGET:
             break
         seconds = _call(target, request, size, clock)
         spent += seconds
-        least[size] = min(seconds, least.get(size, first[size]))
-    return least if len(least) > 1 else {}
+        calls.setdefault(size, [first[size]]).append(seconds)
+    if len(calls) < 2 or max(calls[0]) > STEADY * min(calls[0]):
+        return {}
+    return {size: min(seconds) for size, seconds in calls.items()}
 
 
 def measured_sizes(most: int) -> list[int]:
