@@ -6,6 +6,7 @@ specrt/host/<op>.py has checked already, fills the op's C struct and appends its
 
 import numpy as np
 
+from libc.stdint cimport int64_t
 from cpython.buffer cimport PyBUF_STRIDES, PyBuffer_Release, PyObject_GetBuffer
 
 cdef extern from "kernel.h":
