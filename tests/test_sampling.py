@@ -187,6 +187,43 @@ def test_edits_of_ids_outside_of_the_vocabulary_are_refused():
             sampler.edits(np.array(history, np.int32), 0, draft, False)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_run_is_single_draws_up_to_the_first_that_is_not_the_drafts(seed):
+    rng, size, lengths = np.random.default_rng(seed), 40, set()
+    for _ in range(40):
+        params = random_params(rng)
+        rows = np.stack([random_row(rng, size) for _ in range(6)])
+        history = rng.integers(0, size, 50).astype(np.int32)
+        prompt_len, position, min_total = (int(n) for n in rng.integers((1, 20, 15), (20, 40, 45)))
+        apart, single, draft = history.copy(), make_sampler(params, size, (3, 7)), []
+        for place, row in enumerate(rows, position):
+            apart[place] = single.draw(
+                row, apart[:place], prompt_len, place, place < min_total
+            )
+            draft.append(int(apart[place]))
+        num_right = int(rng.integers(0, 6))
+        guesses = draft[:5]
+        if num_right < 5:
+            guesses[num_right] = (guesses[num_right] + 1) % size
+        sampler = make_sampler(params, size, (3, 7))
+        run = sampler.draw_run(rows, history, prompt_len, position, min_total, guesses)
+        assert run == draft[: num_right + 1]
+        assert history[position : position + num_right].tolist() == draft[:num_right]
+        lengths.add(len(run))
+    assert lengths == {1, 2, 3, 4, 5, 6}
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "room"), [(2, 40, 9), (4, 40, 9), (3, 39, 9), (3, 40, 6)]
+)
+def test_a_run_of_other_shapes_is_refused(rows, width, room):
+    sampler = make_sampler(SamplingParams(temperature=1.0, seed=1), 40)
+    with pytest.raises(MismatchError, match="expected"):
+        sampler.draw_run(
+            np.zeros((rows, width), F), np.zeros(room, np.int32), 3, 5, 0, [0, 0]
+        )
+
+
 def test_a_rejected_draft_and_a_refused_draw_leave_nothing_behind():
     params = SamplingParams(temperature=1.0, repetition_penalty=2.0, frequency_penalty=1.0, seed=4)
     rng = np.random.default_rng(2)

@@ -15,6 +15,15 @@ class Sampler:
     def draw(
         self, logits: Any, history: Any, prompt_len: int, position: int, suppress_ends: bool
     ) -> int: ...
+    def draw_run(
+        self,
+        logits: Any,
+        history: Any,
+        prompt_len: int,
+        position: int,
+        min_total: int,
+        draft_tokens: list[int],
+    ) -> list[int]: ...
     def edits(
         self, history: Any, prompt_len: int, draft_tokens: Sequence[int], suppress_ends: bool
     ) -> np.ndarray: ...

@@ -237,10 +237,48 @@ cdef class Sampler:
             MismatchError: the row has another length than the vocabulary, or the history an id
                 outside it.
         """
-        cdef int token
         self.enter(logits)
+        return self._draw(&history[0], <int>history.shape[0], prompt_len, position, suppress_ends)
+
+    def draw_run(self, const float[:, ::1] logits, int[::1] history, int prompt_len,
+                 int position, int min_total, list draft_tokens):
+        """The tokens from ``position`` on, one per row, up to the first that is not the draft's.
+
+        Each is ``draw``'s, behind those before it, which are written to the history.
+
+        Args:
+            logits: [K + 1, V] float32, left as they are.
+            history: int32, of which ids are told up to ``position``, with room for the draft.
+            prompt_len: how many of them are the prompt.
+            position: where the first token will stand.
+            min_total: ends are suppressed at positions below it.
+            draft_tokens: d1 .. dK.
+
+        Raises:
+            MismatchError: as ``draw``; or the rows are not one more than the draft's tokens.
+        """
+        cdef int row, token, num_draft = <int>len(draft_tokens)
+        cdef list run = []
+        if logits.shape[0] != num_draft + 1 or history.shape[0] < position + num_draft:
+            raise MismatchError(
+                f"{logits.shape[0]} rows of logits and room for {history.shape[0]} ids: expected "
+                f"{num_draft + 1} rows for {num_draft} draft tokens, and {position + num_draft} ids"
+            )
+        for row in range(num_draft + 1):
+            self.enter(logits[row])
+            token = self._draw(&history[0], position, prompt_len, position, position < min_total)
+            run.append(token)
+            if row == num_draft or token != <int>draft_tokens[row]:
+                break
+            history[position] = token
+            position += 1
+        return run
+
+    cdef int _draw(self, const int *history, int length, int prompt_len, uint64_t position,
+                   bint suppress_ends) except -1:
+        cdef int token
         if self.penalised:
-            self.counts.follow(&history[0], <int>history.shape[0], prompt_len)
+            self.counts.follow(history, length, prompt_len)
         with nogil:
             if self.penalised or suppress_ends or self.biased.shape[0] > 0:
                 self.edit(suppress_ends)

@@ -88,11 +88,11 @@ class _TimedSampler:
     def __init__(self, sampler: Sampler, watch: Stopwatch) -> None:
         self._sampler, self._watch = sampler, watch
 
-    def draw(self, *args: Any) -> int:
+    def draw_run(self, *args: Any) -> list[int]:
         start = perf_counter_ns()
-        token = self._sampler.draw(*args)
+        run = self._sampler.draw_run(*args)
         self._watch.stop(start)
-        return token
+        return run
 
 
 class _Stage:

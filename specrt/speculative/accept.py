@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,11 +14,8 @@ from specrt.state.sequence import Sequence
 class Drawer(Protocol):
     """Draws the tokens that a verified window decides."""
 
-    def run(self) -> Iterable[int]:
-        """Row by row, up to the first that is not the draft's.
-
-        Each may be drawn when it is asked for, behind a history that has those before it.
-        """
+    def run(self) -> list[int]:
+        """Row by row, up to the first that is not the draft's."""
 
     def logprobs(self, tokens: list[int]) -> list[TokenLogprob]:
         """Of the run's first tokens; none if they are not asked for."""
@@ -43,7 +40,7 @@ class Boundary:
     token_bytes: Callable[[int], bytes]
 
     def take(
-        self, sequence: Sequence, run: Iterable[int]
+        self, sequence: Sequence, run: list[int]
     ) -> tuple[list[int], int, FinishReason | None]:
         """Write a run behind the cursor, up to where it ends the sequence.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -157,28 +156,23 @@ class WindowDrawer(NamedTuple):
     verification: Verification
     number: int
 
-    def run(self) -> Iterable[int]:
+    def run(self) -> list[int]:
         """d1 .. dm and the next token: the target's where it drew them, else the sampler's."""
         if self.window.draw is None and self.request.draws_from_logits:
             return self._drawn()
         num_accepted, next_token, _ = self.verification.outcomes[self.number].tolist()
         return [*self.window.tokens[1 : num_accepted + 1], next_token]
 
-    def _drawn(self) -> Iterator[int]:
-        request, sequence = self.request, self.request.sequence
-        position = sequence.cursor.num_tokens
-        for logits, guess in zip(self._logits(), [*self.window.tokens[1:], None], strict=True):
-            token = request.sampler.draw(
-                logits,
-                sequence.history[:position],
-                sequence.prompt_len,
-                position,
-                position < request.boundary.min_total,
-            )
-            yield token
-            if token != guess:
-                return
-            position += 1
+    def _drawn(self) -> list[int]:
+        sequence = self.request.sequence
+        return self.request.sampler.draw_run(
+            self._logits(),
+            sequence.history,
+            sequence.prompt_len,
+            sequence.cursor.num_tokens,
+            self.request.boundary.min_total,
+            self.window.tokens[1:],
+        )
 
     def logprobs(self, tokens: list[int]) -> list[TokenLogprob]:
         """From the logits, of the run's first tokens; none if they are not asked for."""
