@@ -88,7 +88,9 @@ class LLM:
 
     def warm_up(self) -> None:
         """Take two steps, and measure rows between them, which else the first request would do."""
-        if self.context > 2 and self.speculation.resolve(self.generator.spec).speculators:
+        resolved = self.speculation.resolve(self.generator.spec)
+        measures = resolved.policy().rows is not None
+        if self.context > 2 and resolved.speculators and measures:
             self.generate([0], SamplingParams(max_tokens=2, ignore_eos=True))
 
     @overload

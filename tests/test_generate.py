@@ -77,8 +77,10 @@ def forced(llm, wanted, speculator, num_draft, seen=None):
     )
 
     class Forcing:
-        def draw(self, logits, history, prompt_len, position, suppress_ends):
-            return wanted[position - prompt_len]
+        def draw_run(self, logits, history, prompt_len, position, min_total, draft_tokens):
+            right = wanted[position - prompt_len :][: len(draft_tokens) + 1]
+            wrong = [i for i, token in enumerate(draft_tokens) if token != right[i]]
+            return right[: (*wrong, len(draft_tokens))[0] + 1]
 
     request.sampler = Forcing()
     request.speculators = () if speculator is None else (speculator,)

@@ -197,9 +197,7 @@ def test_a_run_is_single_draws_up_to_the_first_that_is_not_the_drafts(seed):
         prompt_len, position, min_total = (int(n) for n in rng.integers((1, 20, 15), (20, 40, 45)))
         apart, single, draft = history.copy(), make_sampler(params, size, (3, 7)), []
         for place, row in enumerate(rows, position):
-            apart[place] = single.draw(
-                row, apart[:place], prompt_len, place, place < min_total
-            )
+            apart[place] = single.draw(row, apart[:place], prompt_len, place, place < min_total)
             draft.append(int(apart[place]))
         num_right = int(rng.integers(0, 6))
         guesses = draft[:5]
@@ -219,9 +217,7 @@ def test_a_run_is_single_draws_up_to_the_first_that_is_not_the_drafts(seed):
 def test_a_run_of_other_shapes_is_refused(rows, width, room):
     sampler = make_sampler(SamplingParams(temperature=1.0, seed=1), 40)
     with pytest.raises(MismatchError, match="expected"):
-        sampler.draw_run(
-            np.zeros((rows, width), F), np.zeros(room, np.int32), 3, 5, 0, [0, 0]
-        )
+        sampler.draw_run(np.zeros((rows, width), F), np.zeros(room, np.int32), 3, 5, 0, [0, 0])
 
 
 def test_a_rejected_draft_and_a_refused_draw_leave_nothing_behind():

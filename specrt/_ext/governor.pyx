@@ -75,6 +75,7 @@ cdef class CostCurve:
                 self.samples[size] = 3 if size in seconds else 0
                 self.ratios[size] = max(seconds.get(size, 0), 1e-9) / self.scale
             self._draw()
+        self.surprises = 0
         self.seeded_scale = self.scale
         self.next_seed = self.heard + PAUSE
 

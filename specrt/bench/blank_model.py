@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from specrt._ext.host_ops import Tape
 from specrt.bench.op_calls import random_tensor
 from specrt.host import HostOps
 from specrt.models.blocks import Forward, Trunk
@@ -57,21 +58,28 @@ class Script:
 
 
 class ScriptedProgram:
-    """Leaves the text's ids where a forward leaves what it drew, and what they accept."""
+    """Leaves the text's ids where a forward leaves what it drew, and what they accept.
+
+    Args:
+        script: what it follows.
+        tape: without phases; it wakes the threads and is told times as any other.
+    """
 
     step: Any
     ids: Array
     logits: Array | None
     outcomes: Array
 
-    def __init__(self, script: Script) -> None:
-        self._script = script
+    def __init__(self, script: Script, tape: Tape) -> None:
+        self._script, self._tape = script, tape
 
     def prepare(self) -> None:
-        """Nothing: it is ready."""
+        """Wake the threads."""
+        self._tape.prepare()
 
     def run(self) -> None:
         """One step of one sequence."""
+        self._tape.run()
         start = perf_counter_ns()
         self._script.weights.max()
         rows, first = len(self.ids), int(self.step.positions[0]) + 1
@@ -100,14 +108,15 @@ class ScriptedOps(HostOps):
     """
 
     def __init__(self, script: Script) -> None:
-        super().__init__(threads=1)
+        super().__init__(threads=2)
         self._script = script
 
     @contextmanager
     def record(self) -> Iterator[Any]:
         """Within the block nothing is recorded but where the results go."""
-        self._program = ScriptedProgram(self._script)
-        yield self._program
+        with super().record() as tape:
+            self._program = ScriptedProgram(self._script, tape)
+            yield self._program
 
     def embed(self, weight: Any, step: Any, *, scale: float, out: Array) -> None:
         """The step inputs."""

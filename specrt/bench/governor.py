@@ -23,6 +23,7 @@ from specrt.bench.governor_checks import (
     reaction,
     replayed,
 )
+from specrt.bench.prediction import LEAST
 from specrt.bench.prompts import Prompt, load_prompts
 from specrt.bench.report import (
     Bound,
@@ -164,7 +165,7 @@ def bounds_of(found: list[object]) -> list[Bound]:
     if ratios := [one.ratio.median for one in _of(found, Adversarial)]:
         bounds.append(Bound("always wrong drafter: of plain, least prompt", min(ratios), 0.98))
     if shares := [one.share.median for one in _of(found, Predicted)]:
-        bounds.append(Bound("n-gram: of the predicted ratio, least prompt", min(shares), 0.9))
+        bounds.append(Bound("n-gram: of the predicted ratio, least prompt", min(shares), LEAST))
     if tokens := [one.tokens for one in _of(found, Reaction)]:
         bounds.append(Bound("turn to copying: tokens to K >= 2, most", max(tokens), 64, True))
     return bounds

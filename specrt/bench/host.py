@@ -48,7 +48,7 @@ class HostTime:
     """One kind of work.
 
     Args:
-        part: ngram, governor, sampler, "step" without its program and draws, or "step draws".
+        part: ngram, governor, sampler, "step" without its program, or of that "step draws".
         case: over what.
         size: of the history or the vocabulary.
         microseconds: of a step or a draw.
@@ -274,7 +274,7 @@ def sampler_calls(case: str, vocabulary: int, calls: int) -> Iterator[Callable[[
 
 
 def step_times(case: StepCase, calls: int) -> list[HostTime]:
-    """A whole step without its program, and its draws over the vocabulary apart.
+    """A whole step without its program, and of that its draws over the vocabulary.
 
     Raises:
         WrongResultError: what was emitted is not what the program was to give.

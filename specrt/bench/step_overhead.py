@@ -72,8 +72,8 @@ class StepTime:
     """Microseconds of a step.
 
     Args:
-        overhead: without its program, and without draws over the vocabulary.
-        draws: those, all of a step's.
+        overhead: all but its program.
+        draws: of that, the sampler's draws over the vocabulary, all of a step's.
         num_steps: of the case's K; the governor measures a plain step now and then.
     """
 
@@ -152,9 +152,8 @@ class _Stage:
             start = perf_counter_ns()
             self.runtime.step([request])
             spent = perf_counter_ns() - start
-            draws = self.draws.take()
-            overhead = spent - draws - self.script.watch.take()
-            yield request.stats.num_drafted - drafted, overhead, draws
+            overhead = spent - self.script.watch.take()
+            yield request.stats.num_drafted - drafted, overhead, self.draws.take()
             if (call + 1) % BLOCK == 0:
                 self.check()
 

@@ -33,8 +33,8 @@ CONTENDED = 250.0
 GAIN = 0.95
 """Of the time with the present number of threads: another one must take less."""
 
-ALIKE = 2.0
-"""Times as long as the shortest program's: those that take less are alike."""
+ALIKE = 4.0
+"""Times as long as the program that found out: those that take less are alike."""
 
 SHORTEST, LONGEST = 4, 64
 """Blocks between two trials; every one that fails doubles the pause."""
@@ -45,19 +45,20 @@ class Decision:
 
     Attributes:
         num_out: threads that stay out.
-        least: seconds of the shortest program's block.
+        level: seconds of the program that tried last, in a median run.
         pause, wait: blocks between two trials, and those left until the next one.
         failed: threads that the last trial tried in vain, None after one that was not.
     """
 
     def __init__(self) -> None:
         self.num_out = 0
-        self.least = math.inf
+        self.level = math.inf
         self.pause, self.wait = SHORTEST, 0
         self.failed: int | None = None
 
-    def end_trial(self, num_out: int, faster: bool) -> None:
+    def end_trial(self, num_out: int, faster: bool, level: float) -> None:
         """Take what was tried, or ask again twice as late."""
+        self.level = level
         if faster:
             self.num_out = num_out
         self.pause = SHORTEST if faster else min(2 * self.pause, LONGEST)
@@ -73,9 +74,9 @@ class HelperPolicy:
     A thread that is out is tried again now and then in the same way. On idle cores nothing is ever
     tried.
 
-    What one program finds holds for all that take less than twice as long as the shortest,
-    since most of them run too rarely to find out. A longer one, as of a prefill, decides alone:
-    there, a late part is a small part.
+    What one program finds holds for all that take less than four times as long, since most of them
+    run too rarely to find out. A longer one, as of a prefill, decides alone: there, a late part is
+    a small part.
 
     Args:
         shared: with the other programs of the team.
@@ -92,10 +93,11 @@ class HelperPolicy:
         self.clock = clock
         self._num_preempted = num_preempted
         self._shared, self._own = shared, Decision()
-        self._last = math.inf
+        self._least = math.inf  # of all runs: a late one is not to change who decides
         self._block: list[float] = []
         self._begin = (0.0, 0)  # of the block
         self._trial: int | None = None  # threads out
+        self._asking = self._own  # whose trial it is
         self._times: list[float] = []  # of a trial: before, meanwhile
 
     def num_threads(self, most: int) -> int:
@@ -107,14 +109,13 @@ class HelperPolicy:
 
     def observe(self, most: int, seconds: float) -> None:
         """Hear what a run with ``num_threads(most)`` took, which ended now."""
-        self._last = seconds
+        self._least = min(self._least, seconds)
         if not self._block:
             self._begin = (self.clock() - seconds, self._num_preempted())
         self._block.append(seconds)
         if len(self._block) == BLOCK:
             level = median_low(self._block)
             self._block.clear()
-            self._shared.least = min(self._shared.least, level)
             if self._trial is None:
                 self._consider(most, level)
             else:
@@ -122,11 +123,11 @@ class HelperPolicy:
 
     @property
     def _decision(self) -> Decision:
-        return self._shared if self._last < ALIKE * self._shared.least else self._own
+        return self._shared if self._least < ALIKE * self._shared.level else self._own
 
     def _consider(self, most: int, level: float) -> None:
         """Begin a trial, where there is reason for one."""
-        decision = self._decision
+        self._asking = decision = self._decision
         decision.num_out = num_out = min(decision.num_out, most - 1)
         decision.wait -= 1
         if decision.wait > 0:
@@ -145,7 +146,7 @@ class HelperPolicy:
         self._times.append(level)
         if len(self._times) == 3:
             before, meanwhile, after = self._times
-            self._decision.end_trial(trial, meanwhile < GAIN * min(before, after))
+            self._asking.end_trial(trial, meanwhile < GAIN * min(before, after), meanwhile)
             self._trial = None
 
 

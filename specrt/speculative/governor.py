@@ -9,11 +9,18 @@ __all__ = ["AdaptivePolicy", "CostCurve", "FixedPolicy", "Governor"]
 
 
 class Governor:
-    """Makes the policies of one target's sequences, which share the measured costs."""
+    """Makes the policies of one target's sequences, which share the measured costs.
 
-    def __init__(self, options: GovernorOptions | None = None) -> None:
+    Args:
+        options: its constants.
+        rows: what the target's rows cost, as far as that is known already.
+    """
+
+    def __init__(
+        self, options: GovernorOptions | None = None, rows: CostCurve | None = None
+    ) -> None:
         self.options = options or GovernorOptions()
-        self.rows = CostCurve(self.options.row_slope)
+        self.rows = rows or CostCurve(self.options.row_slope)
         self.drafts: dict[str, CostCurve] = {}
 
     def policy(self) -> AdaptivePolicy:

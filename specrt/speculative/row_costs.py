@@ -26,7 +26,7 @@ def row_seconds(
 
     Their rows go behind the sequence's cursor, like drafts of which nothing lands: no cursor moves,
     the next step overwrites them, and neither a slot nor memory is needed that steps would not
-    need. What is timed is what steps will do, behind as many keys as they will see.
+    need. What is timed is what steps do, behind as many keys as the request has now.
 
     All row counts take turns. The first call of each counts only beside a second, and not against
     the budget: a device may have to compile and to capture for it, which is not lost. Where one

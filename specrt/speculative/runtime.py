@@ -103,11 +103,12 @@ class Runtime:
     def _seed_costs(self, requests: list[Request]) -> None:
         """Measure what rows cost where a policy has seen one step and may draft from now on.
 
-        Not before, since nobody should wait for that until the first token.
+        Loading has done so where speculation is on; else nobody should wait for it until the first
+        token.
         """
         for request in requests:
-            rows = request.policy.rows
-            if rows is not None and rows.wants_seed and request.speculators:
+            rows, has_begun = request.policy.rows, request.sequence.num_generated > 0
+            if rows is not None and has_begun and rows.wants_seed and request.speculators:
                 rows.seed(row_seconds(self.target, request))
 
     def _verify(self, windows: list[Window], taps: frozenset[Tap], logits: bool) -> Verification:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from specrt._ext.governor import CostCurve
 from specrt.options import MAX_DRAFT, GovernorOptions, SpecOptions
 from specrt.speculative.draft_head import DraftHead
 from specrt.speculative.governor import FixedPolicy, Governor
@@ -47,8 +48,8 @@ class _Made:
 class Speculation:
     """Resolves options against one target.
 
-    Speculators are made once for options that differ in numbers only, and share what steps were
-    measured to cost.
+    Speculators are made once for options that differ in numbers only; all share what rows of the
+    target were measured to cost.
 
     Args:
         target: the model.
@@ -63,6 +64,7 @@ class Speculation:
         self._registry = registry
         self._draft_head = draft_head
         self._made: dict[SpecOptions, _Made] = {}
+        self._rows: dict[float, CostCurve] = {}  # by the slope that is assumed at first
 
     def resolve(self, options: SpecOptions) -> Resolved:
         """Who drafts under these options.
@@ -87,6 +89,8 @@ class Speculation:
         """The speculators that the options name, whatever their numbers."""
         if options not in self._made:
             speculators, declined = self._registry.resolve(options, self._target, self._draft_head)
-            tuned = options.governor if isinstance(options.governor, GovernorOptions) else None
-            self._made[options] = _Made(speculators, declined, Governor(tuned))
+            given = options.governor
+            tuned = given if isinstance(given, GovernorOptions) else GovernorOptions()
+            rows = self._rows.setdefault(tuned.row_slope, CostCurve(tuned.row_slope))
+            self._made[options] = _Made(speculators, declined, Governor(tuned, rows))
         return self._made[options]

@@ -1,12 +1,15 @@
 """Who runs a program: all threads on idle cores, fewer where another process takes one."""
 
+import os
+import subprocess
+import sys
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from specrt.host import HostOps
-from specrt.host.helpers import BLOCK, CONTENDED, LONGEST, Decision, HelperPolicy, num_preempted
+from specrt.host.helpers import BLOCK, CONTENDED, LONGEST, Decision, HelperPolicy
 
 
 class Machine:
@@ -83,11 +86,32 @@ def test_a_single_stall_moves_nobody():
 def test_what_one_program_finds_holds_for_all_that_are_as_short():
     shared = Decision()
     Machine(0.005, 0.0075, shared=shared).run(1000)
-    assert Machine(0.008, 0.009, shared=shared).run(3) == [2, 1, 1]
+    assert Machine(0.015, 0.017, shared=shared).run(3) == [2, 1, 1]
     assert set(Machine(0.2, 0.15, shared=shared).run(BLOCK)) == {2}
     machine = Machine(0.005, 0.0036, contended=False, shared=shared)
     machine.run(2 * BLOCK * LONGEST)
     assert Machine(0.008, 0.009, shared=shared).run(3) == [2, 2, 2]
+
+
+def test_a_late_run_changes_neither_who_decides_nor_whose_a_trial_is():
+    shared = Decision()
+    machine = Machine(0.005, 0.0075, shared=shared)
+    machine.run(3 * BLOCK - 1)
+    machine.seconds[1] = 0.05  # the last run of a trial
+    machine.run(1)
+    machine.seconds[1] = 0.0075
+    assert shared.num_out == 1 and machine.run(1) == [1]
+    machine.seconds[0] = 0.05
+    machine.run(1)
+    machine.seconds[0] = 0.005
+    assert machine.run(1) == [1]
+
+
+def test_a_short_program_that_runs_rarely_leaves_the_others_together():
+    shared = Decision()
+    Machine(0.005, 0.0075, shared=shared).run(1000)
+    Machine(0.0015, 0.002, shared=shared).run(BLOCK)
+    assert Machine(0.008, 0.009, shared=shared).run(3) == [2, 1, 1]
 
 
 @pytest.mark.parametrize("most", [1, 2])
@@ -98,9 +122,31 @@ def test_never_more_than_the_user_allows(most):
     assert min(machine.run(1000, most)) >= 1
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a core for two processes")
 def test_preemptions_are_counted():
-    assert isinstance(num_preempted(), int)
-    assert num_preempted() >= 0
+    code = (
+        "import os, subprocess, sys, time; from specrt.host.helpers import num_preempted\n"
+        "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
+        "spin = 'import time; end = time.time() + 10\\nwhile time.time() < end: pass'\n"
+        "other = subprocess.Popen([sys.executable, '-c', spin])\n"
+        "before, end = num_preempted(), time.monotonic() + 5\n"
+        "while num_preempted() < before + 10 and time.monotonic() < end: pass\n"
+        "other.kill(); sys.exit(num_preempted() < before + 10)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(("threads", "heard"), [(3, 4), (1, 0)])
+def test_a_policy_hears_of_each_run_that_may_have_helpers(threads, heard):
+    ops, most = HostOps(threads), []
+    x = ops.buffer((1, 64), np.float32)
+    with ops.record() as program:
+        ops.copy(x + 1, out=x)
+    program.policy.observe = lambda threads, seconds: most.append((threads, seconds > 0))
+    for _ in range(4):
+        program.prepare()
+        program.run()
+    assert most == [(threads, True)] * heard
 
 
 def test_a_program_runs_on_what_its_policy_says_and_other_ops_on_all():

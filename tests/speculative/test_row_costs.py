@@ -4,6 +4,7 @@ import pytest
 
 import specrt
 from specrt import SamplingParams, SpecOptions
+from specrt.options import GovernorOptions
 from specrt.speculative import runtime as runtime_module
 from specrt.speculative.governor import CostCurve, Governor
 from specrt.speculative.row_costs import BUDGET, ROUNDS, measured_sizes, row_seconds
@@ -197,12 +198,23 @@ def test_the_runtime_measures_behind_the_first_token_and_changes_nothing(name, p
     assert measured == [1]
 
 
-@pytest.mark.parametrize(("spec", "times"), [("ngram", [1]), ("none", [])])
+@pytest.mark.parametrize(
+    ("spec", "times"),
+    [("auto", [1]), ("none", []), (SpecOptions("ngram", governor=False), [])],
+    ids=["auto", "none", "fixed"],
+)
 def test_loading_measures_before_the_first_request(spec, times, measured):
     llm = specrt.load(golden_path("llama"), spec=spec, verbose=False)
     assert measured == times
     llm.generate(golden_arrays("llama")["tokens"].tolist()[:30], PARAMS)
     assert measured == times
+
+
+def test_rows_are_measured_once_for_all_who_draft(measured):
+    llm = specrt.load(golden_path("llama"), verbose=False)
+    for spec in ("ngram", SpecOptions("ngram", governor=GovernorOptions(margin=0.1))):
+        llm.generate(golden_arrays("llama")["tokens"].tolist()[:30], PARAMS, spec=spec)
+    assert measured == [1]
 
 
 @pytest.mark.parametrize("context", [1, 2, 3])
