@@ -44,8 +44,9 @@ def test_huge_pages_are_asked_for():
 @maps
 def test_memory_that_nobody_has_written_is_not_resident():
     memory = huge_bytes(8 * HUGE_PAGE)
+    before = mapping_at(address(memory)).resident  # the system may join it to a neighbour
     memory[3 * HUGE_PAGE] = 1
-    assert 0 < mapping_at(address(memory)).resident <= HUGE_PAGE
+    assert 0 < mapping_at(address(memory)).resident - before <= HUGE_PAGE
 
 
 def test_an_arena_hands_out_bytes_one_behind_the_other():
