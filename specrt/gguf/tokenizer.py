@@ -88,6 +88,7 @@ class _TextTokenizer:
     def __init__(self, file: GGUFFile, vocabulary: Vocabulary) -> None:
         self._file, self._vocabulary = file, vocabulary
         self._kinds = vocabulary.types.tobytes()  # quicker to index than an array
+        self._texts: dict[int, bytes] = {}  # of ids that were met: a step has to be short
         self.vocab_size = len(vocabulary.tokens)
         self.bos_id, self.eos_id = vocabulary.bos_id, vocabulary.eos_id
         self.add_bos = vocabulary.add_bos
@@ -126,6 +127,14 @@ class _TextTokenizer:
         return data.decode(errors="replace")
 
     def token_bytes(self, token: int, skip_special: bool = True) -> bytes:
+        if not skip_special:
+            return self._token_bytes(token, False)
+        text = self._texts.get(token)
+        if text is None:
+            text = self._texts[token] = self._token_bytes(token, True)
+        return text
+
+    def _token_bytes(self, token: int, skip_special: bool) -> bytes:
         if not 0 <= token < self.vocab_size:
             return b""
         kind, tokens = self._kinds[token], self._vocabulary.tokens

@@ -21,7 +21,7 @@ from .copy import copy
 from .embed import embed
 from .glu import glu
 from .head import head
-from .helpers import Decision, SteadyTape
+from .helpers import SteadyTape, Threads
 from .huge_pages import Arena, aligned_bytes
 from .kv import HostKVLayer, kv_read, kv_write
 from .linear import linear
@@ -50,9 +50,8 @@ class HostOps:
 
     def __init__(self, threads: int | None = None, level: str | None = None) -> None:
         self._level = choose_level(level)
-        self._threads = choose_threads(threads)
-        self._team = Team(self._threads)
-        self._decision = Decision()
+        self._threads = Threads(choose_threads(threads))
+        self._team = Team(self._threads.most)
         self._tape: Tape | None = None
         self._arena = Arena()
 
@@ -64,18 +63,18 @@ class HostOps:
     @property
     def threads(self) -> int:
         """The most threads of the next run; settable at any time."""
-        return self._threads
+        return self._threads.most
 
     @threads.setter
     def threads(self, num_threads: int) -> None:
-        self._threads = choose_threads(num_threads)
+        self._threads.most = choose_threads(num_threads)
 
     @contextmanager
     def record(self) -> Iterator[Tape]:
         """Within the block ops are recorded and not run."""
         if self._tape is not None:
             raise RuntimeError("a program is being recorded already; end its block first")
-        self._tape = SteadyTape(self._level, self._team, lambda: self._threads, self._decision)
+        self._tape = SteadyTape(self._level, self._team, self._threads)
         try:
             yield self._tape
         finally:
@@ -91,8 +90,8 @@ class HostOps:
 
     def _once(self) -> Tape:
         """A tape for one run on all threads."""
-        if self._team.num_threads != self._threads:
-            self._team.num_threads = self._threads
+        if self._team.num_threads != self._threads.most:
+            self._team.num_threads = self._threads.most
         return Tape(self._level, self._team)
 
     def buffer(self, shape: tuple[int, ...], dtype: Any) -> Array:

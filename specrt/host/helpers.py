@@ -41,7 +41,7 @@ SHORTEST, LONGEST = 4, 64
 
 
 class Decision:
-    """How many threads stay out, and when to ask again; of all programs that are alike.
+    """How many threads stay out, and when to ask again; of one program, or of all that are alike.
 
     Attributes:
         num_out: threads that stay out.
@@ -93,23 +93,25 @@ class HelperPolicy:
         self.clock = clock
         self._num_preempted = num_preempted
         self._shared, self._own = shared, Decision()
+        self._decision = self._own  # the one in force
         self._least = math.inf  # of all runs: a late one is not to change who decides
         self._block: list[float] = []
         self._begin = (0.0, 0)  # of the block
         self._trial: int | None = None  # threads out
-        self._asking = self._own  # whose trial it is
         self._times: list[float] = []  # of a trial: before, meanwhile
+        self._tried: int | None = None  # the trial's threads while they are out
 
     def num_threads(self, most: int) -> int:
         """For the next run, 1 .. ``most``."""
-        num_out = self._decision.num_out
-        if self._trial is not None and len(self._times) == 1:
-            num_out = self._trial
-        return min(most, max(1, most - num_out))
+        tried = self._tried
+        num_out = self._decision.num_out if tried is None else tried
+        return most - num_out if num_out < most else 1
 
     def observe(self, most: int, seconds: float) -> None:
         """Hear what a run with ``num_threads(most)`` took, which ended now."""
-        self._least = min(self._least, seconds)
+        if seconds < self._least:
+            self._least = seconds
+            self._choose()
         if not self._block:
             self._begin = (self.clock() - seconds, self._num_preempted())
         self._block.append(seconds)
@@ -121,13 +123,16 @@ class HelperPolicy:
             else:
                 self._go_on(level, self._trial)
 
-    @property
-    def _decision(self) -> Decision:
-        return self._shared if self._least < ALIKE * self._shared.level else self._own
+    def _choose(self) -> None:
+        """Who decides; a trial goes on for whom it began."""
+        if self._trial is None:
+            alike = self._least < ALIKE * self._shared.level
+            self._decision = self._shared if alike else self._own
 
     def _consider(self, most: int, level: float) -> None:
         """Begin a trial, where there is reason for one."""
-        self._asking = decision = self._decision
+        self._choose()
+        decision = self._decision
         decision.num_out = num_out = min(decision.num_out, most - 1)
         decision.wait -= 1
         if decision.wait > 0:
@@ -139,15 +144,29 @@ class HelperPolicy:
         if len(trials) > 1 and trials[0] == decision.failed:
             trials.reverse()
         if trials:
-            self._trial, self._times = trials[0], [level]
+            self._trial = self._tried = trials[0]
+            self._times = [level]
 
     def _go_on(self, level: float, trial: int) -> None:
         """Another block of a trial is done."""
         self._times.append(level)
+        self._tried = None
         if len(self._times) == 3:
             before, meanwhile, after = self._times
-            self._asking.end_trial(trial, meanwhile < GAIN * min(before, after), meanwhile)
+            self._decision.end_trial(trial, meanwhile < GAIN * min(before, after), meanwhile)
             self._trial = None
+
+
+class Threads:
+    """What all programs of a team share.
+
+    Attributes:
+        most: as the user set it last.
+        decision: of all programs that are alike.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most, self.decision = most, Decision()
 
 
 class SteadyTape(Tape):
@@ -156,38 +175,33 @@ class SteadyTape(Tape):
     Args:
         level: of its kernels.
         team: whose threads.
-        most_threads: as the user set it last.
-        shared: by all programs of the team.
+        threads: what all programs of the team share.
     """
 
-    def __init__(
-        self, level: int, team: Team, most_threads: Callable[[], int], shared: Decision
-    ) -> None:
-        self.policy = HelperPolicy(shared)
-        self._most_threads = most_threads
+    def __init__(self, level: int, team: Team, threads: Threads) -> None:
+        self.policy = HelperPolicy(threads.decision)
+        self._threads = threads
 
     def prepare(self) -> None:
         """Wake the threads that will run."""
         self._set_threads()
-        super().prepare()
+        Tape.prepare(self)
 
     def run(self) -> None:
         """Run every phase."""
-        most = self._set_threads()
-        begin = self.policy.clock()
-        super().run()
+        self._set_threads()
+        policy, most = self.policy, self._threads.most
+        begin = policy.clock()
+        Tape.run(self)
         if most > 1:
-            self.policy.observe(most, self.policy.clock() - begin)
+            policy.observe(most, policy.clock() - begin)
 
     def run_timed(self) -> list[tuple[str, float]]:
         """Run every phase; returns (its op, its seconds) of each."""
         self._set_threads()
         return super().run_timed()
 
-    def _set_threads(self) -> int:
-        """Returns the most there could be."""
-        most, team = self._most_threads(), self.team
-        wanted = self.policy.num_threads(most)
-        if team.num_threads != wanted:
-            team.num_threads = wanted
-        return most
+    def _set_threads(self) -> None:
+        wanted = self.policy.num_threads(self._threads.most)
+        if self.team.num_threads != wanted:
+            self.team.num_threads = wanted
