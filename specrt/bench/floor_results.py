@@ -68,6 +68,29 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefill:
+    """So many tokens from an empty sequence on; no head, since none of its logits are read.
+
+    Args:
+        ms: median, least and most of the rounds.
+        int_products: multiply-adds of its quantised matrices.
+        int_giga_per_second: 10^9 of them, over all of its time.
+        peak_share: of what all threads do alone, round by round.
+        roofline_ms: as of a step, at the median; weights are read once.
+        factor: its time over that, round by round.
+    """
+
+    tokens: int
+    ms: Spread
+    tokens_per_second: Spread
+    int_products: int
+    int_giga_per_second: Spread
+    peak_share: Spread
+    roofline_ms: float
+    factor: Spread
+
+
+@dataclass(frozen=True, slots=True)
 class MachineSpeed:
     """What so many threads do of one thing in a second: bytes, or multiply-adds."""
 
@@ -105,6 +128,28 @@ def judged(
             bar = bars.get(key.rows) if key.mode == "greedy" else None
             steps.append(_step(key, rounds, touched, rates, bar))
     return steps, parts
+
+
+def prefilled(
+    gguf: GGUFFile, kv_type: KVType, rounds: Sequence[Round], amounts: Mapping[SpeedKey, int]
+) -> Prefill:
+    """The prefill beside the integer peak and the roofline of each round."""
+    (key,) = (key for key in rounds[0] if isinstance(key, StepKey) and key.mode == "prefill")
+    touched = touched_by(gguf, kv_type, key.cached, key.rows)
+    rates = rates_of(rounds, amounts)
+    seconds = np.array([one[key] for one in rounds])
+    roofline = touched["trunk"].seconds(rates) + touched["attention"].seconds(rates)
+    speed = touched["trunk"].int_products / seconds
+    return Prefill(
+        tokens=key.rows,
+        ms=Spread.of((seconds * 1e3).tolist()),
+        tokens_per_second=Spread.of((key.rows / seconds).tolist()),
+        int_products=touched["trunk"].int_products,
+        int_giga_per_second=Spread.of((speed / 1e9).tolist()),
+        peak_share=Spread.of((speed / rates.int_products).tolist()),
+        roofline_ms=float(np.median(roofline)) * 1e3,
+        factor=Spread.of((seconds / roofline).tolist()),
+    )
 
 
 def rates_of(rounds: Sequence[Round], amounts: Mapping[SpeedKey, int]) -> Rates:

@@ -27,8 +27,9 @@ from specrt.ops import KVType, Ops
 from specrt.state.messages import Window
 from specrt.state.sequence import Sequence as TokenSequence
 
-Mode = Literal["greedy", "logits", "without head", "without attention"]
-"""What is computed: ids; ids and all logits; ids of what was there before; ids of a sum of less."""
+Mode = Literal["greedy", "logits", "without head", "without attention", "prefill"]
+"""What is computed: ids; ids and all logits; ids of what was there before; ids of a sum of less;
+keys and values alone."""
 
 MEMORY, MODEL = "memory", "as much as a step"
 """What is read: far more than the caches hold, or as many bytes as a plain step touches."""
@@ -36,7 +37,7 @@ MEMORY, MODEL = "memory", "as much as a step"
 
 @dataclass(frozen=True, slots=True)
 class StepKey:
-    """A verify of so many rows behind so many tokens."""
+    """A verify, or a prefill, of so many rows behind so many tokens."""
 
     rows: int
     cached: int
@@ -84,6 +85,7 @@ class FloorSteps:
         kv_type: how keys and values are stored.
         contexts: tokens before the rows, a sequence for each.
         rows: of each verify.
+        prefill: tokens of the prefill.
 
     Attributes:
         speeds: what the machine does, and how much of it in a call.
@@ -97,10 +99,11 @@ class FloorSteps:
         kv_type: KVType,
         contexts: Sequence[int],
         rows: Sequence[int],
+        prefill: int,
     ) -> None:
         trunk = load_trunk(gguf, ops, context)
         self._tokens = np.random.default_rng(0).integers(0, trunk.dims.vocab_size, context).tolist()
-        options = {"context": context, "kv_type": kv_type, "max_sequences": len(contexts)}
+        options = {"context": context, "kv_type": kv_type, "max_sequences": len(contexts) + 1}
         whole = Decoder(trunk, ops, **options)  # type: ignore[arg-type]
         self._targets: dict[Mode, Decoder] = {"greedy": whole, "logits": whole}
         for part in ("head", "attention"):
@@ -108,12 +111,13 @@ class FloorSteps:
             mode = cast(Mode, f"without {part}")
             self._targets[mode] = Decoder(trunk, fewer, **options)  # type: ignore[arg-type]
         self._sequences = {cached: self._filled(cached) for cached in contexts}
-        self._rows, self._ops = list(rows), ops
+        self._prefilled = whole.open_sequence()
+        self._rows, self._num_prefill = list(rows), prefill
         parts = touched_by(gguf, kv_type, contexts[0], rows=1)
         self.speeds = _speeds(ops, sum(part.num_bytes for part in parts.values()))
 
     def check(self) -> None:
-        """Check that the rows of every verify are those of the largest.
+        """Check that the rows of every verify, and of the prefill, are those of the largest verify.
 
         Raises:
             WrongResultError: they are not, in the whole model.
@@ -127,6 +131,15 @@ class FloorSteps:
                             f"{rows} rows behind {cached} tokens, {mode}: other ids than among "
                             f"{max(self._rows)} rows"
                         )
+        whole, states = self._targets["greedy"], []
+        for chunk in (self._num_prefill, max(self._rows)):
+            self._prefill(chunk)
+            states.append(whole.export_state(self._prefilled))
+        if any((states[0][name] != array).any() for name, array in states[1].items()):
+            raise WrongResultError(
+                f"a prefill of {self._num_prefill} tokens: other keys and values than of "
+                f"{max(self._rows)} rows at a time"
+            )
 
     def rounds(self, number: int) -> Iterator[Round]:
         """So many rounds of everything, once all programs are recorded."""
@@ -137,6 +150,7 @@ class FloorSteps:
             for rows in self._rows:
                 for mode in self._targets:
                     calls[StepKey(rows, cached, mode)] = partial(self._verify, rows, cached, mode)
+        calls[StepKey(self._num_prefill, 0, "prefill")] = partial(self._prefill, self._num_prefill)
         for _ in rounds_of(calls, 1):
             pass
         yield from rounds_of(calls, number)
@@ -152,6 +166,14 @@ class FloorSteps:
             if target is not whole:
                 target.import_state(sequence, cached, state)
         return sequences
+
+    def _prefill(self, chunk: int) -> None:
+        """From nothing on, so many tokens in a call."""
+        whole, tokens = self._targets["greedy"], self._tokens[: self._num_prefill]
+        whole.rewind(self._prefilled, 0)
+        for start in range(0, len(tokens), chunk):
+            for _ in whole.prefill(self._prefilled, tokens[start : start + chunk]):
+                pass
 
     def _verify(self, rows: int, cached: int, mode: Mode) -> np.ndarray:
         target = self._targets[mode]

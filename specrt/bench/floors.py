@@ -16,10 +16,12 @@ from specrt.bench.arguments import (
 from specrt.bench.floor_results import (
     MachineSpeed,
     Part,
+    Prefill,
     Step,
     bounds_of,
     judged,
     machine_speeds,
+    prefilled,
 )
 from specrt.bench.floor_steps import FloorSteps
 from specrt.bench.report import (
@@ -39,12 +41,14 @@ from specrt.gguf.reader import open_gguf
 from specrt.host import HostOps
 from specrt.llm import find_model
 from specrt.models import check_architecture
+from specrt.models.loader import Dims
 from specrt.ops import KVType
 from specrt.options import MAX_DRAFT
 from specrt.settings import KV_TYPE, THREADS
 
 BARS = {1: 1.33, 4: 1.8, 8: 2.8}
 """Floors that a greedy verify of T rows may take."""
+PREFILL = 512
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -66,6 +70,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="T:F[,T:F]",
         help=f"floors that a greedy verify may take (default: {told})",
     )
+    text = f"of a prefill, at most the model's context (default: {PREFILL})"
+    parser.add_argument("--prefill", type=positive, default=PREFILL, metavar="N", help=text)
     parser.add_argument(
         "--rounds", type=positive, default=15, metavar="N", help="samples of each (default: 15)"
     )
@@ -85,18 +91,22 @@ def run(args: argparse.Namespace) -> int:
         raise OptionError(f"--rows {max(args.rows)}: expected at most {MAX_DRAFT + 1}")
     gguf = open_gguf(find_model(args.model))
     check_architecture(gguf)
-    context = context_for(gguf, args.contexts, max(args.rows))
+    prefill = min(args.prefill, Dims.read(gguf).context)
+    context = max(context_for(gguf, args.contexts, max(args.rows)), prefill)
     kv_type: KVType = args.kv_type or "f16"
     ops = HostOps(args.threads)
-    steps = FloorSteps(gguf, ops, context, kv_type, args.contexts, args.rows)
+    steps = FloorSteps(gguf, ops, context, kv_type, args.contexts, args.rows, prefill)
     steps.check()
     rounds, complete = collect(steps.rounds(args.rounds))
     amounts = {key: speed.amount for key, speed in steps.speeds.items()}
     speeds = list(machine_speeds(rounds, amounts)) if rounds else []
     found, parts = judged(gguf, kv_type, rounds, amounts, args.bars) if rounds else ([], [])
+    filled = prefilled(gguf, kv_type, rounds, amounts) if rounds else None
     show_speeds(speeds)
     show_steps(found)
     show_parts(parts)
+    if filled is not None:
+        show_prefill(filled)
     bounds = bounds_of(found)
     show_bounds(bounds)
     content = {
@@ -108,6 +118,7 @@ def run(args: argparse.Namespace) -> int:
         "speeds": speeds,
         "steps": found,
         "parts": parts,
+        "prefill": filled,
         "bounds": bound_rows(bounds),
     }
     save(args.json, content)
@@ -180,6 +191,27 @@ def show_parts(parts: Sequence[Part]) -> None:
             for one in parts
         ],
     )
+
+
+def show_prefill(one: Prefill) -> None:
+    """Time, integer multiply-adds and their share of the peak."""
+    show(
+        "Prefill from nothing: integer multiply-adds, and of what all threads do alone",
+        ("tokens", "ms (least..most)", "tok/s (least..most)", "int GMAC", "GMAC/s (least..most)",
+         "of peak", "roofline ms", "factor (least..most)"),
+        [
+            (
+                str(one.tokens),
+                spread(one.ms),
+                spread(one.tokens_per_second),
+                number(one.int_products / 1e9, 3),
+                spread(one.int_giga_per_second),
+                spread(one.peak_share),
+                number(one.roofline_ms),
+                spread(one.factor),
+            )
+        ],
+    )  # fmt: skip
 
 
 def _bars(text: str) -> dict[int, float]:

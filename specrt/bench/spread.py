@@ -87,7 +87,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_json(parser)
     parser.add_argument(
-        "--steps", type=positive, default=2000, metavar="N", help="in all (default: 2000)"
+        "--steps", type=positive, default=2000, metavar="N", help="in all, at least (default: 2000)"
     )
     text = f"of a run; its prompt has {PROMPT_TOKENS} tokens (default: {RUN_STEPS})"
     parser.add_argument("--run-steps", type=positive, default=RUN_STEPS, metavar="N", help=text)
@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
     llm = load_model(args, spec=SpecOptions(type="none"))
     check_room(llm, args.run_steps)
     with busy_process(args.beside):
-        runs, complete = collect(measure(llm, args.steps // args.run_steps, args.run_steps))
+        runs, complete = collect(measure(llm, -(-args.steps // args.run_steps), args.run_steps))
     beside = "beside a busy process" if args.beside else "alone"
     found = steadiness(runs) if runs else None
     if found is not None:

@@ -1,6 +1,7 @@
 """The row-cost curve: where drafts begin to pay, what the governor learns, and the picture."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import specrt
 from specrt.bench import curve
 from specrt.bench.__main__ import main
 from specrt.bench.curve import Curve, break_evens, draw, governor_seconds, show_curves
+from specrt.bench.governor_checks import forced_steps
+from specrt.options import GovernorOptions
 from tests.tiny_model import write_tiny_model
 
 
@@ -28,8 +31,25 @@ def test_a_draft_pays_when_it_emits_what_plain_steps_would():
 
 def test_the_governor_learns_more_than_plain_steps(path, monkeypatch):
     monkeypatch.setattr(curve, "COPIED_TOKENS", 64)
+    drafted = []
+
+    def noted(*arguments):
+        for at, num_draft in forced_steps(*arguments):
+            drafted.append(num_draft)
+            yield at, num_draft
+
+    def slow(*arguments, **keywords):
+        time.sleep(0.002)  # so that rows cost little beside it, and a draft pays on any machine
+        return verify(*arguments, **keywords)
+
+    monkeypatch.setattr(curve, "forced_steps", noted)
     llm = specrt.load(path, spec="none", verbose=False)
+    verify = llm.target.verify
+    monkeypatch.setattr(llm.target, "verify", slow)
     seconds = governor_seconds(llm, 40, 9)
+    assert max(drafted) > 0 and min(drafted) == 0  # the first step is a plain one
+    line = seconds[0] * (1 + 8 * GovernorOptions().row_slope)
+    assert seconds[8] != pytest.approx(line)  # which is what plain steps alone let expect
     assert len(seconds) == 9 and min(seconds) > 0
     assert seconds == sorted(seconds)  # no size costs more than a larger one
     assert llm.target.num_open == 0

@@ -1,4 +1,4 @@
-"""What a step touches, its floors, and the command on a tiny model."""
+"""Steps and a prefill beside their floors, and the command on a tiny model."""
 
 import json
 
@@ -7,18 +7,15 @@ import pytest
 
 from specrt.bench import floor_steps, floors
 from specrt.bench.__main__ import main
-from specrt.bench.floor_results import bounds_of, judged, rates_of
+from specrt.bench.floor_results import bounds_of, judged, prefilled, rates_of
 from specrt.bench.floor_steps import FloorSteps, SpeedKey, StepKey, Without
-from specrt.bench.touched import Rates, Touched, touched_by
+from specrt.bench.timing import WrongResultError
+from specrt.bench.touched import touched_by
 from specrt.gguf.reader import open_gguf
 from specrt.host import HostOps
-from specrt.models import load_trunk
 from specrt.models.decoder import Decoder
 from tests.models_on_disk import golden_path
-from tests.tiny_model import FFN, HEAD_DIM, HEADS, KV_HEADS, LAYERS, WIDTH, write_tiny_model
-
-MATRICES = LAYERS * WIDTH * ((2 * HEADS + 2 * KV_HEADS) * HEAD_DIM + 3 * FFN)
-NORMS = WIDTH * (2 * LAYERS + 1)
+from tests.tiny_model import LAYERS, write_tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -29,77 +26,6 @@ def path(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def small_cache(monkeypatch):
     monkeypatch.setattr(floor_steps, "largest_cache", lambda: 1 << 18)
-
-
-def test_what_a_step_touches(path):
-    """F16 matrices, F32 norms, and of the embedding the rows' own."""
-    gguf = open_gguf(path)
-    vocab = gguf.tensors["output.weight"].shape[0]
-    parts = touched_by(gguf, "f16", 10, rows=3)
-    trunk, head, attention = (parts[name] for name in ("trunk", "head", "attention"))
-    assert trunk.num_bytes == 2 * MATRICES + 4 * NORMS + 3 * 2 * WIDTH
-    assert head.num_bytes == 2 * vocab * WIDTH
-    products = [(part.int_products, part.float_products) for part in (trunk, head)]
-    assert products == [(0, 3 * MATRICES), (0, 3 * vocab * WIDTH)]
-    read, seen = LAYERS * 2 * 13 * KV_HEADS * HEAD_DIM * 2, 11 + 12 + 13
-    assert attention == Touched(
-        num_bytes=read,
-        packed_bytes=read,
-        float_products=LAYERS * 2 * seen * HEADS * HEAD_DIM,
-    )
-
-
-def test_a_tied_head_is_read_once_and_quantised_products_are_integers():
-    gguf = open_gguf(golden_path("llama-quant"))
-    parts = touched_by(gguf, "q8_0", 0, rows=2)
-    read = {name for name in gguf.tensors if name != "rope_freqs.weight"}
-    embedding = gguf.tensors["token_embd.weight"]
-    whole = sum(gguf.tensors[name].nbytes for name in read)
-    rows = 2 * embedding.raw.shape[1]
-    if "output.weight" in read:
-        whole -= embedding.nbytes
-    assert parts["trunk"].num_bytes + parts["head"].num_bytes == whole + rows
-    assert parts["trunk"].int_products > 0
-
-
-def test_packed_bytes_are_those_of_the_weights_that_a_model_reads():
-    gguf = open_gguf(golden_path("llama-quant"))
-    trunk = load_trunk(gguf, HostOps(1), 64)
-    parts = touched_by(gguf, "f16", 0, rows=1)
-    vectors = sum(t.shape[0] for name, t in gguf.tensors.items() if len(t.shape) == 1)
-    row = gguf.tensors["token_embd.weight"].raw.shape[1]
-    assert parts["head"].packed_bytes == trunk.output.tiles.nbytes
-    packed = sum(weight.tiles.nbytes for weight in trunk.weights)
-    assert "rope_freqs.weight" not in gguf.tensors
-    assert parts["trunk"].packed_bytes == packed + 4 * vectors + row
-
-
-def test_a_window_bounds_what_is_seen():
-    gguf = open_gguf(golden_path("gemma3"))
-    short, long, longer = (
-        touched_by(gguf, "f32", cached, rows=1)["attention"].num_bytes for cached in (0, 40, 41)
-    )
-    layers = gguf.get("gemma3.block_count", int)
-    one_position = short // layers
-    window = gguf.get("gemma3.attention.sliding_window", int)
-    num_global = (longer - long) // one_position  # only these see one more
-    assert 0 < num_global < layers and window < 40
-    assert long == one_position * (41 * num_global + window * (layers - num_global))
-
-
-def test_rows_of_a_window_share_what_they_see():
-    gguf = open_gguf(golden_path("gemma3"))
-    one, three = (touched_by(gguf, "f32", 40, rows)["attention"] for rows in (1, 3))
-    layers = gguf.get("gemma3.block_count", int)
-    position = touched_by(gguf, "f32", 0, 1)["attention"].num_bytes // layers
-    assert three.num_bytes == one.num_bytes + 2 * layers * position
-    assert 3 * one.float_products < three.float_products < 3.5 * one.float_products
-
-
-def test_the_floor_of_a_part_is_the_longer_of_reading_and_computing():
-    rates = Rates(np.array([10.0, 20.0]), np.array([4.0, 4.0]), np.array([2.0, 2.0]))
-    assert Touched(100, 999, 8, 4).seconds(rates).tolist() == [10.0, 5.0]
-    assert Touched(100, 999, 8, 20).seconds(rates).tolist() == [12.0, 12.0]
 
 
 def rounds_and_amounts(gguf, cached):
@@ -142,6 +68,64 @@ def test_behind_many_tokens_the_floor_is_the_roofline(path):
     assert {step.floor for step in steps} == {"roofline"}
 
 
+def test_a_prefill_is_held_to_the_products_of_its_own_round():
+    """All matrices but the head, whose logits it does not compute; no step is made of it."""
+    gguf = open_gguf(golden_path("llama-quant"))
+    rounds, amounts = rounds_and_amounts(gguf, 20)
+    matrices = sum(
+        tensor.shape[0] * tensor.shape[1]
+        for name, tensor in gguf.tensors.items()
+        if tensor.type.is_quantized and name not in ("token_embd.weight", "output.weight")
+    )
+    assert matrices > 0
+    for one, rate, share in zip(rounds, (4e6, 8e6), (0.25, 0.5), strict=True):
+        one[SpeedKey("memory", 2)] = 1e-9
+        one[SpeedKey("integers", 2)] = 100 / rate
+        one[StepKey(48, 0, "prefill")] = 48 * matrices / (rate * share)
+    found = prefilled(gguf, "f16", rounds, amounts)
+    assert (found.tokens, found.int_products) == (48, 48 * matrices)
+    share, giga = found.peak_share, found.int_giga_per_second
+    assert (share.low, share.median, share.high) == pytest.approx((0.25, 0.375, 0.5))
+    assert (giga.low, giga.high) == pytest.approx((0.001, 0.004))
+    milliseconds = 48 * matrices / 1e3  # at 1e6 products a second
+    assert found.ms.high == pytest.approx(milliseconds)
+    assert found.tokens_per_second.low == pytest.approx(48e3 / milliseconds)
+    assert (found.factor.low, found.factor.high) == pytest.approx((2, 4), rel=1e-4)
+    assert found.roofline_ms == pytest.approx(milliseconds * (1 / 4 + 1 / 8) / 2, rel=1e-4)
+    steps, parts = judged(gguf, "f16", rounds, amounts, {})
+    assert {one.rows for one in (*steps, *parts)} == {1}
+
+
+def test_a_prefill_begins_with_nothing_and_may_take_several_chunks(path, monkeypatch):
+    steps = FloorSteps(open_gguf(path), HostOps(1), 128, "f16", [8], [1, 4], 100)
+    chunks, prefill = [], Decoder.prefill
+
+    def noted(self, sequence, tokens, *arguments):
+        for kept in prefill(self, sequence, tokens, *arguments):
+            chunks.append((kept.start_pos, len(kept.tokens)))
+            yield kept
+
+    monkeypatch.setattr(Decoder, "prefill", noted)
+    assert all(one[StepKey(100, 0, "prefill")] > 0 for one in steps.rounds(2))
+    assert chunks == [(0, 64), (64, 32), (96, 4)] * 3
+
+
+def test_a_prefill_that_depends_on_its_chunks_has_no_time(path, monkeypatch):
+    steps = FloorSteps(open_gguf(path), HostOps(1), 128, "f16", [8], [1, 4], 100)
+    steps.check()
+    export = Decoder.export_state
+
+    def wrong(self, sequence):
+        state = export(self, sequence)
+        state["v1"][-1] += sequence.cursor.cache_len == 100 and next(calls)
+        return state
+
+    calls = iter([0, 1])
+    monkeypatch.setattr(Decoder, "export_state", wrong)
+    with pytest.raises(WrongResultError, match="prefill of 100 tokens"):
+        steps.check()
+
+
 def test_an_op_set_without_an_op_leaves_its_output_as_it_was(path):
     ops = HostOps(1)
     without = Without(ops, "copy")
@@ -156,7 +140,7 @@ def test_an_op_set_without_an_op_leaves_its_output_as_it_was(path):
 
 def test_parts_are_left_out_of_the_programs(path):
     gguf = open_gguf(path)
-    steps = FloorSteps(gguf, HostOps(1), 64, "f16", [8], [1])
+    steps = FloorSteps(gguf, HostOps(1), 64, "f16", [8], [1], 16)
     for _ in steps.rounds(1):
         pass
     phases = {}
@@ -174,6 +158,7 @@ def test_the_command(path, tmp_path, capsys):
     assert main(["floors", "--model", str(longer), *flags, "--json", str(file)]) == 0
     printed = capsys.readouterr().out
     assert "roofline" in printed and "attention" in printed and "Bounds" in printed
+    assert "Prefill" in printed
     saved = json.loads(file.read_text())
     assert saved["complete"] and saved["bench"] == "floors"
     assert len(saved["speeds"]) == 8 and len(saved["parts"]) == 2 * 2 * 3
@@ -184,7 +169,17 @@ def test_the_command(path, tmp_path, capsys):
     for step in saved["steps"]:
         assert 0 < step["byte_floor_ms"] <= step["roofline_ms"] * 1.0001
         assert step["factor"]["low"] <= step["factor"]["median"] <= step["factor"]["high"]
+    assert saved["prefill"]["tokens"] == 512 and saved["prefill"]["int_products"] == 0  # all F16
+    assert saved["prefill"]["factor"]["low"] > 0
     assert str(tmp_path) not in file.read_text()
+
+
+def test_a_prefill_has_at_most_the_context_of_the_model(path, tmp_path):
+    file = tmp_path / "floors.json"
+    flags = ["--context", "5", "--rows", "1", "--rounds", "1", "--json", str(file)]
+    for number, expected in (("20", 20), ("600", 512)):
+        assert main(["floors", "--model", str(path), "--prefill", number, *flags]) == 0
+        assert json.loads(file.read_text())["prefill"]["tokens"] == expected
 
 
 def test_rows_that_depend_on_each_other_have_no_time(path, monkeypatch, capsys):
@@ -216,7 +211,7 @@ def test_an_interrupt_keeps_the_rounds_before_it(path, tmp_path, monkeypatch):
     assert main(["floors", "--model", str(path), *flags]) == 130
     saved = json.loads(file.read_text())
     assert saved["complete"] is False and saved["settings"]["rounds"] == 1
-    assert len(saved["steps"]) == 2
+    assert len(saved["steps"]) == 2 and saved["prefill"]["tokens"] == 512
 
 
 @pytest.mark.parametrize(
@@ -226,6 +221,7 @@ def test_an_interrupt_keeps_the_rounds_before_it(path, tmp_path, monkeypatch):
         (["--context", "0"], "expected an integer >= 1"),
         (["--context", ","], "joined by commas"),
         (["--rows", "66"], "at most 65"),
+        (["--prefill", "0"], "expected an integer >= 1"),
         (["--bars", "4"], "expected T:F"),
         (["--bars", "4:-1"], "expected a number > 0"),
         (["--json", "no/such/folder/x.json"], "folder that exists"),

@@ -97,7 +97,7 @@ def test_the_command(path, tmp_path, capsys, beside):
     assert ("busy process" in capsys.readouterr().out) == beside
     saved = json.loads(file.read_text())
     assert saved["complete"] and saved["settings"]["beside"] is beside
-    assert saved["result"]["steps"] == 18 and len(saved["result"]["tokens_per_second"]) == 3
+    assert saved["result"]["steps"] == 24 and len(saved["result"]["tokens_per_second"]) == 4
     (bound,) = saved["bounds"]
     assert bound["bar"] == 3.0 and bound["holds"] == (bound["figure"] <= 3)
 
