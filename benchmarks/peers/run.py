@@ -117,19 +117,26 @@ def run(args: argparse.Namespace) -> int:
     engines = make_engines(args.engines, choice, probes, _say)
     bars.check_peer(engines[1])
     plan = Plan(args.rounds, args.prefill, _say)
+    samples, failure = _collect(engines, cases, asked, plan)
+    complete = failure is None
+    bounds = _report(args, choice, bars, engines, asked, samples, complete) if samples else []
+    if failure is not None:
+        raise failure
+    return 0 if all(bound.holds for bound in bounds) else 1
+
+
+def _collect(
+    engines: Sequence[Engine], cases: Cases, asked: Sequence[Case], plan: Plan
+) -> tuple[list[Sample], PeerError | KeyboardInterrupt | None]:
+    """What can be told, and what ended the run early."""
     samples: list[Sample] = []
-    failure: PeerError | KeyboardInterrupt | None = None
     try:
         with closing(measure(engines, cases, asked, plan)) as measured:
             for sample in lossless(measured, OWN):
                 samples.append(sample)
     except (PeerError, KeyboardInterrupt) as error:
-        failure = error
-    told = comparable(samples, OWN)
-    bounds = _report(args, choice, bars, engines, asked, told, failure is None) if told else []
-    if failure is not None:
-        raise failure
-    return 0 if all(bound.holds for bound in bounds) else 1
+        return comparable(samples, OWN), error
+    return samples, None
 
 
 def _report(

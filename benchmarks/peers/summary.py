@@ -75,7 +75,7 @@ def lossless(samples: Iterable[Sample], own: str) -> Iterator[Sample]:
     for sample in samples:
         if sample.contestant.engine == own and sample.contestant.mode != PREFILL:
             first = firsts.setdefault(sample.prompt, sample)
-            place = first_difference(sample.answer, first.answer)
+            place = _first_difference(sample.answer, first.answer)
             if place is not None:
                 raise WrongResultError(
                     f"{sample.prompt}: {sample.contestant.label} of round {sample.round + 1} "
@@ -165,7 +165,7 @@ def _result(group: list[Sample], plain: list[Sample] | None) -> Result:
     steps = [ms for ms in (answer.ms_per_step for answer in answers) if ms is not None]
     num_steps = sum(answer.steps for answer in answers)
     later = sum(answer.num_tokens - answer.first_tokens for answer in answers)
-    found = [first_difference(answer, plain[0].answer) for answer in answers] if plain else []
+    found = [_first_difference(answer, plain[0].answer) for answer in answers] if plain else []
     differences = [place for place in found if place is not None]
     return Result(
         engine=first.contestant.engine,
@@ -193,8 +193,7 @@ def _acceptance(answers: Sequence[Answer]) -> float | None:
     return sum(answer.num_accepted for answer in answers) / sum(drafted)
 
 
-def first_difference(answer: Answer, plain: Answer) -> int | None:
-    """The place of the first id that differs, None if none does or an engine tells no ids."""
+def _first_difference(answer: Answer, plain: Answer) -> int | None:
     mine, theirs = answer.token_ids, plain.token_ids
     if mine is None or theirs is None or mine == theirs:
         return None
