@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.peers import build, run
+from specrt.bench.timing import WrongResultError
 from specrt.cli.exits import exit_status
 from specrt.cli.flags import Parser
 
@@ -16,12 +17,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Build llama-server, or measure.
 
     Returns:
-        0; 1 for a missed bar, 2 for a wrong argument, model or engine, 130 after Ctrl-C.
+        0; 1 for a missed bar or a wrong result, 2 for a wrong argument or model, or an engine that
+        failed, 130 after Ctrl-C.
     """
 
     def command() -> int:
         args = _parser().parse_args(arguments)
-        return COMMANDS[args.command].run(args)
+        try:
+            return COMMANDS[args.command].run(args)
+        except WrongResultError as error:
+            print(f"wrong result: {error}", file=sys.stderr)
+            return 1
 
     return exit_status(command)
 

@@ -86,7 +86,7 @@ def _llama_cpp(choice: Choice, probes: Iterable[Job], say: Callable[[str], None]
         model=choice.model,
         context=choice.context,
         threads=choice.threads,
-        speculations=(*ngram_types(binary), *choice.llama_types),
+        speculations=tuple(dict.fromkeys((*ngram_types(binary), *choice.llama_types))),
         start_seconds=choice.start_seconds,
     )
     flash, times = fastest_flash(engine, probes)

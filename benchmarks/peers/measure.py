@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -91,7 +91,7 @@ class Plan:
 
 def measure(
     engines: Sequence[Engine], cases: Cases, asked: Sequence[Case], plan: Plan
-) -> Iterator[Sample]:
+) -> Generator[Sample, None, None]:
     """Round after round: prefill alone, then every prompt in every mode.
 
     One engine computes at a time; the others' processes wait. Who was first is last next time.

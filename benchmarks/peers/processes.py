@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -16,6 +17,8 @@ from typing import IO
 from benchmarks.peers.engine import PeerError
 
 LOG_LINES = 10
+ANSWER_SECONDS = 600.0
+"""In which an engine has to answer a prompt."""
 STOP_SECONDS = 5.0
 PR_SET_PDEATHSIG = 1
 
@@ -70,15 +73,31 @@ class Child:
         return self.process.stdin
 
     @property
-    def stdout(self) -> IO[str]:
-        """The pipe from it."""
-        assert self.process.stdout is not None
-        return self.process.stdout
-
-    @property
     def has_ended(self) -> bool:
         """True if it no longer runs."""
         return self.process.poll() is not None
+
+    def line(self, seconds: float, late: str, ended: str) -> str:
+        """Wait for the next line of its stdout.
+
+        Args:
+            seconds: to wait at most.
+            late: what to say if none came.
+            ended: what to say if there is no more to come.
+
+        Raises:
+            PeerError: with the last lines of its log.
+        """
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], seconds)
+        if not ready:
+            raise self.failure(late)
+        line = self.process.stdout.readline()
+        if line.endswith("\n"):
+            return line
+        with suppress(subprocess.TimeoutExpired):  # it may have closed its stdout, and hang
+            self.process.wait(STOP_SECONDS)
+        raise self.failure(ended)
 
     def failure(self, what: str) -> PeerError:
         """An error that says what happened, how it ended and what it said last."""

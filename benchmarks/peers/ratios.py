@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from benchmarks.peers.engine import PLAIN, PREFILL
+from benchmarks.peers.engine import PLAIN, PREFILL, Engine
 from benchmarks.peers.measure import Contestant
 from benchmarks.peers.summary import (
     Rates,
@@ -15,7 +17,8 @@ from benchmarks.peers.summary import (
     run_spread,
     speculative_ratios,
 )
-from specrt.bench.report import Bound
+from specrt.bench.report import Bound, bound_rows
+from specrt.errors import OptionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Comparison:
         plain: tokens per second without speculation, by prompt.
         speculative: our speculation over the peer's best of the prompt.
         best: that best one.
-        prefill: tokens per second of the prefill, the median of all pairs; None without one.
+        prefill: tokens per second of the prefill, geometric mean over its prompts; None without.
         spread: run-to-run spread of plain decoding, ours and the peer's; None with one round.
     """
 
@@ -58,6 +61,40 @@ class Bars:
     category: str
     spread: bool
 
+    @property
+    def of_speculation(self) -> bool:
+        """True if one of them is about speculation."""
+        return self.spec is not None or self.spec_least is not None
+
+    def check_plan(self, categories: Collection[str], rounds: int) -> None:
+        """Before anything is measured: will there be something behind each bar?
+
+        Args:
+            categories: of the prompts that will be asked.
+
+        Raises:
+            OptionError: no.
+        """
+        if self.of_speculation and self.category not in categories:
+            raise OptionError(
+                f"--bar-category {self.category}: none of the prompts asked is of it: expected "
+                f"one of {', '.join(sorted(set(categories)))}"
+            )
+        if self.spread and rounds < 2:
+            raise OptionError("--bar-spread: a single round has no spread: pass --rounds 2 or more")
+
+    def check_peer(self, peer: Engine) -> None:
+        """Likewise, when it is known what the peer can do.
+
+        Raises:
+            OptionError: it does not speculate, and a bar is about that.
+        """
+        if self.of_speculation and not peer.speculations:
+            raise OptionError(
+                f"--bar-spec and --bar-spec-least: {peer.name} does not speculate: name another "
+                "engine first in --engines, or leave these bars out"
+            )
+
 
 def compare(rates: Rates, own: str, peer: str) -> Comparison:
     """Our engine over another, from the same run."""
@@ -74,7 +111,7 @@ def compare(rates: Rates, own: str, peer: str) -> Comparison:
 
 
 def bounds_of(found: Comparison, categories: Mapping[str, str], bars: Bars) -> list[Bound]:
-    """What was measured beside what it has to be; nothing for what was not measured.
+    """What was measured beside what it has to be; NaN, which holds no bar, for what was not.
 
     Args:
         categories: of the prompts.
@@ -92,11 +129,19 @@ def bounds_of(found: Comparison, categories: Mapping[str, str], bars: Bars) -> l
         ),
     )
     bounds = [
-        Bound(name, geometric_mean(ratios), bar)
+        Bound(name, geometric_mean(ratios) if ratios else math.nan, bar)
         for name, ratios, bar in wanted
-        if bar is not None and ratios
+        if bar is not None
     ]
-    if bars.spread and found.spread is not None:
+    if bars.spread:
         name = f"run-to-run spread of plain decoding, bar: {found.peer}'s"
-        bounds.append(Bound(name, *found.spread, at_most=True))
+        bounds.append(Bound(name, *(found.spread or (math.nan, math.nan)), at_most=True))
     return bounds
+
+
+def verdicts(bounds: Iterable[Bound]) -> list[dict[str, Any]]:
+    """For JSON, which has no NaN: None for what was not measured."""
+    return [
+        {key: None if value != value else value for key, value in row.items()}
+        for row in bound_rows(bounds)
+    ]

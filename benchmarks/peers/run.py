@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.peers.cases import Case, Cases
 from benchmarks.peers.contestants import OWN, PEERS, Choice, make_engines
-from benchmarks.peers.engine import Engine
+from benchmarks.peers.engine import Engine, PeerError
 from benchmarks.peers.measure import Plan, Sample, measure
-from benchmarks.peers.ratios import Bars, bounds_of, compare
-from benchmarks.peers.summary import rates, summarise
+from benchmarks.peers.ratios import Bars, bounds_of, compare, verdicts
+from benchmarks.peers.summary import comparable, lossless, rates, summarise
 from benchmarks.peers.tables import show_comparisons, show_engines, show_results
 from specrt.bench.arguments import add_answers, add_json, names, positive, positive_number
 from specrt.bench.prompts import load_prompts
-from specrt.bench.report import Bound, bound_rows, check_writable, collect, save, show_bounds
+from specrt.bench.report import Bound, check_writable, save, show_bounds
 from specrt.bench.timing import machine, model_file
 from specrt.cli import flags
 from specrt.host.machine import choose_threads
@@ -47,7 +49,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--llama-server", type=Path, metavar="FILE", help="in place of our build")
     parser.add_argument(
-        "--llama-type", action="append", default=[], metavar="TYPE FLAGS",
+        "--llama-type", type=_llama_type, action="append", default=[], metavar="TYPE FLAGS",
         help="a further --spec-type of llama-server with flags of its own; repeatable",
     )  # fmt: skip
     parser.add_argument(
@@ -55,6 +57,17 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     _add_bars(parser)
     parser.set_defaults(tokens=128)
+
+
+def _llama_type(text: str) -> str:
+    """In one spelling, so that equal ones are one."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
+    if not words:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a type, perhaps with flags behind it")
+    return shlex.join(words)
 
 
 def _add_bars(parser: argparse.ArgumentParser) -> None:
@@ -76,16 +89,21 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print and save.
 
     Returns:
-        1 if a bar is missed, 130 after Ctrl-C.
+        1 if a bar is missed.
 
     Raises:
-        SpecrtError: a flag, the model, a prompt or an engine is impossible, or an engine failed.
+        SpecrtError: a flag, the model, a prompt or an engine is impossible.
+        WrongResultError: our answers to a prompt differ; nothing is told.
+        PeerError: an engine failed; what was measured is told first.
+        KeyboardInterrupt: likewise.
     """
     check_writable(args.json)
     path = Path(find_model(args.model))
     cases = Cases(path)
     prompts = load_prompts(args.prompts)
     asked = [cases.of(prompt, args.tokens, args.ignore_eos) for prompt in prompts]
+    bars = Bars(**{name: getattr(args, f"bar_{name}") for name in Bars.__dataclass_fields__})
+    bars.check_plan([prompt.category for prompt in prompts], args.rounds)
     probes = [cases.random((2, i), args.prefill, PROBE_TOKENS) for i in range(PROBES)]
     choice = Choice(
         model=path,
@@ -97,17 +115,34 @@ def run(args: argparse.Namespace) -> int:
         start_seconds=args.start_seconds,
     )
     engines = make_engines(args.engines, choice, probes, _say)
+    bars.check_peer(engines[1])
     plan = Plan(args.rounds, args.prefill, _say)
-    samples, complete = collect(measure(engines, cases, asked, plan))
-    bounds = _report(args, choice, engines, asked, samples, complete) if samples else []
-    if not complete:
-        return 130
+    samples, failure = _collect(engines, cases, asked, plan)
+    complete = failure is None
+    bounds = _report(args, choice, bars, engines, asked, samples, complete) if samples else []
+    if failure is not None:
+        raise failure
     return 0 if all(bound.holds for bound in bounds) else 1
+
+
+def _collect(
+    engines: Sequence[Engine], cases: Cases, asked: Sequence[Case], plan: Plan
+) -> tuple[list[Sample], PeerError | KeyboardInterrupt | None]:
+    """What can be told, and what ended the run early."""
+    samples: list[Sample] = []
+    try:
+        with closing(measure(engines, cases, asked, plan)) as measured:
+            for sample in lossless(measured, OWN):
+                samples.append(sample)
+    except (PeerError, KeyboardInterrupt) as error:
+        return comparable(samples, OWN), error
+    return samples, None
 
 
 def _report(
     args: argparse.Namespace,
     choice: Choice,
+    bars: Bars,
     engines: Sequence[Engine],
     asked: Sequence[Case],
     samples: Sequence[Sample],
@@ -117,7 +152,6 @@ def _report(
     results, speeds = summarise(samples, OWN), rates(samples)
     categories = {case.prompt.id: case.prompt.category for case in asked}
     found = [compare(speeds, OWN, engine.name) for engine in engines[1:]]
-    bars = Bars(**{name: getattr(args, f"bar_{name}") for name in Bars.__dataclass_fields__})
     bounds = bounds_of(found[0], categories, bars)
     show_results(results, OWN)
     show_engines(results, speeds)
@@ -140,7 +174,7 @@ def _report(
         "engines": {engine.name: engine.about() for engine in engines},
         "results": results,
         "comparisons": found,
-        "bounds": bound_rows(bounds),
+        "bounds": verdicts(bounds),
     }
     save(args.json, content)
     return bounds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +10,9 @@ import numpy as np
 from benchmarks.peers.engine import PLAIN, PREFILL, Answer
 from benchmarks.peers.measure import Contestant, Sample
 from specrt.bench.report import degenerate
-from specrt.bench.timing import Spread
+from specrt.bench.timing import Spread, WrongResultError
 
-Rates = Mapping[Contestant, Mapping[str, Mapping[object, float]]]
+Rates = Mapping[Contestant, Mapping[str, Mapping[int, float]]]
 """Tokens per second by contestant, prompt and round."""
 
 
@@ -29,7 +29,7 @@ class Result:
         prefill_ms: median, of the prompt.
         tells_ids: False for engines that tell text alone; their answers are not compared.
         differs_at: the first id in which its answer is another than specrt's plain one, None if
-            it is the same.
+            it is the same in every round.
         degenerate: the last 64 ids are one cycle.
     """
 
@@ -65,9 +65,34 @@ def summarise(samples: Sequence[Sample], own: str) -> list[Result]:
     return [_result(groups[key], groups.get((key[0], Contestant(own, PLAIN)))) for key in keys]
 
 
+def lossless(samples: Iterable[Sample], own: str) -> Iterator[Sample]:
+    """The same samples, as long as our answers to a prompt are the same in all modes and rounds.
+
+    Raises:
+        WrongResultError: one is another than our first one to that prompt.
+    """
+    firsts: dict[str, Sample] = {}
+    for sample in samples:
+        if sample.contestant.engine == own and sample.contestant.mode != PREFILL:
+            first = firsts.setdefault(sample.prompt, sample)
+            place = _first_difference(sample.answer, first.answer)
+            if place is not None:
+                raise WrongResultError(
+                    f"{sample.prompt}: {sample.contestant.label} of round {sample.round + 1} "
+                    f"differs at {place} from {first.contestant.label} of round {first.round + 1}"
+                )
+        yield sample
+
+
+def comparable(samples: Sequence[Sample], own: str) -> list[Sample]:
+    """Without prompts that an early end left without our plain answer: were the others right?"""
+    plain = {s.prompt for s in samples if s.contestant == Contestant(own, PLAIN)}
+    return [s for s in samples if s.contestant.mode == PREFILL or s.prompt in plain]
+
+
 def rates(samples: Iterable[Sample]) -> Rates:
     """Tokens per second of every sample that has some; of prefill for those of prefill."""
-    found: dict[Contestant, dict[str, dict[object, float]]] = {}
+    found: dict[Contestant, dict[str, dict[int, float]]] = {}
     for sample in samples:
         rate = _rate(sample)
         if rate is not None:
@@ -78,13 +103,8 @@ def rates(samples: Iterable[Sample]) -> Rates:
 
 def pair_ratios(rates: Rates, one: Contestant, other: Contestant) -> dict[str, float]:
     """How many times as fast: by prompt, the median over rounds of the rounds' own ratios."""
-    ratios: dict[str, float] = {}
-    for prompt, mine in rates.get(one, {}).items():
-        theirs = rates.get(other, {}).get(prompt, {})
-        pairs = [mine[n] / theirs[n] for n in mine if n in theirs]
-        if pairs:
-            ratios[prompt] = float(np.median(pairs))
-    return ratios
+    found = {prompt: _pair_ratio(rates, one, other, prompt) for prompt in rates.get(one, {})}
+    return {prompt: ratio for prompt, ratio in found.items() if ratio is not None}
 
 
 def best_modes(rates: Rates, engine: str) -> dict[str, Contestant]:
@@ -102,15 +122,8 @@ def best_modes(rates: Rates, engine: str) -> dict[str, Contestant]:
 def speculative_ratios(rates: Rates, own: str, peer: str) -> dict[str, float]:
     """The own best speculation over the peer's best, by prompt; the best is chosen afterwards."""
     mine, theirs = best_modes(rates, own), best_modes(rates, peer)
-    ratios: dict[str, float] = {}
-    for prompt in mine:
-        if prompt in theirs:
-            ratios |= {
-                key: value
-                for key, value in pair_ratios(rates, mine[prompt], theirs[prompt]).items()
-                if key == prompt
-            }
-    return ratios
+    found = {p: _pair_ratio(rates, mine[p], theirs[p], p) for p in mine if p in theirs}
+    return {prompt: ratio for prompt, ratio in found.items() if ratio is not None}
 
 
 def run_spread(rates: Rates, one: Contestant) -> float | None:
@@ -134,6 +147,12 @@ def geometric_mean(values: Iterable[float]) -> float:
     return float(np.exp(np.mean(np.log(list(values)))))
 
 
+def _pair_ratio(rates: Rates, one: Contestant, other: Contestant, prompt: str) -> float | None:
+    mine, theirs = (rates.get(who, {}).get(prompt, {}) for who in (one, other))
+    pairs = [mine[n] / theirs[n] for n in mine if n in theirs]
+    return float(np.median(pairs)) if pairs else None
+
+
 def _rate(sample: Sample) -> float | None:
     if sample.contestant.mode == PREFILL:
         return sample.answer.prefill_tokens_per_second
@@ -146,6 +165,8 @@ def _result(group: list[Sample], plain: list[Sample] | None) -> Result:
     steps = [ms for ms in (answer.ms_per_step for answer in answers) if ms is not None]
     num_steps = sum(answer.steps for answer in answers)
     later = sum(answer.num_tokens - answer.first_tokens for answer in answers)
+    found = [_first_difference(answer, plain[0].answer) for answer in answers] if plain else []
+    differences = [place for place in found if place is not None]
     return Result(
         engine=first.contestant.engine,
         mode=first.contestant.mode,
@@ -160,7 +181,7 @@ def _result(group: list[Sample], plain: list[Sample] | None) -> Result:
         acceptance_rate=_acceptance(answers),
         prefill_ms=float(np.median([answer.prefill_ms for answer in answers])),
         tells_ids=answers[0].token_ids is not None,
-        differs_at=_first_difference(answers[0], plain[0].answer) if plain else None,
+        differs_at=min(differences, default=None),
         degenerate=degenerate(answers[0].token_ids or []),
     )
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.engine import PREFILL, Answer, Job, PeerError, Server
-from benchmarks.peers.processes import Child
+from benchmarks.peers.processes import ANSWER_SECONDS, Child
 
 Complete = Callable[[Job], Answer]
 """What ``load`` of an engine's file gives: a loaded model that answers."""
@@ -78,14 +78,8 @@ class PythonEngine:
         environment = self.environment | {"PYTHONPATH": path}
         child = Child(f"{self.name} ({mode})", command, pipes=True, environment=environment)
         try:
-            ready, _, _ = select.select([child.stdout], [], [], self.start_seconds)
-            if not ready:
-                raise child.failure(
-                    f"it did not come up in {self.start_seconds:g} seconds (--start-seconds)"
-                )
-            if not child.stdout.readline():
-                child.process.wait()
-                raise child.failure("it ended before it came up")
+            late = f"it did not come up in {self.start_seconds:g} seconds (--start-seconds)"
+            child.line(self.start_seconds, late, "it ended before it came up")
         except BaseException:
             child.stop()
             raise
@@ -111,16 +105,12 @@ class WorkerServer:
         """Ask, and wait for the answer.
 
         Raises:
-            PeerError: it died.
+            PeerError: it died, or did not answer in time.
         """
-        try:
+        with suppress(BrokenPipeError):  # it died; its stdout ends, too
             print(json.dumps(asdict(job)), file=self._child.stdin, flush=True)
-            line = self._child.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        if not line:
-            self._child.process.wait()
-            raise self._child.failure("no answer")
+        late = f"no answer in {ANSWER_SECONDS:g} seconds"
+        line = self._child.line(ANSWER_SECONDS, late, "no answer")
         return Answer(**json.loads(line))
 
     def stop(self) -> None:

@@ -27,6 +27,16 @@ def log(kind, **what):
         print(json.dumps(line), file=file)
 
 
+def dies_now():
+    """True in the second process that speculates, if that is the fault: so in the second round."""
+    if os.environ.get("FAKE_LLAMA_FAULT") != "dies in round 2" or value("--spec-type") is None:
+        return False
+    with open(os.environ["FAKE_LLAMA_LOG"]) as file:
+        lines = [json.loads(line) for line in file]
+    starts = [line for line in lines if line["kind"] == "start"]
+    return [line["spec"] for line in starts].count(value("--spec-type")) == 2
+
+
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         self.reply(200 if self.path == "/health" else 404, {})
@@ -34,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         log("prompt", ids=asked["prompt"], asked=asked)
-        if os.environ.get("FAKE_LLAMA_FAULT") == "dies":
+        if os.environ.get("FAKE_LLAMA_FAULT") == "dies" or dies_now():
             print("out of luck", file=sys.stderr, flush=True)
             os._exit(3)
         tokens = [(asked["prompt"][-1] + i) % 100 for i in range(asked["n_predict"])]

@@ -15,6 +15,7 @@ from interrupts import popen
 
 from benchmarks.peers.__main__ import main
 from benchmarks.peers.cases import Cases
+from benchmarks.peers.contestants import Choice, make_engines
 from benchmarks.peers.engine import Answer, Job, PeerError
 from benchmarks.peers.engines.llama_cpp import (
     LlamaCpp,
@@ -25,6 +26,7 @@ from benchmarks.peers.engines.llama_cpp import (
 )
 from benchmarks.peers.measure import Fresh, Plan, measure
 from specrt.bench.prompts import load_prompts
+from specrt.options import SpecOptions
 from tests.tiny_model import write_tiny_model
 
 ROOT = Path(__file__).parents[2]
@@ -337,6 +339,35 @@ def test_the_command(path, server, log, tmp_path, capsys):
             assert line["ids"] not in seen
             seen.append(line["ids"])
     assert len(prompts) == 2 + 2 * (1 + 3) and all_gone(log())
+
+
+def test_an_engine_that_fails_later_costs_nothing_that_was_measured(
+    path, server, log, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("FAKE_LLAMA_FAULT", "dies in round 2")
+    file = tmp_path / "peers.json"
+    flags = ["--model", str(path), *SMALL, "--prompts", "prose-gpu", "--json", str(file)]
+    assert main(["run", *flags, "--llama-server", str(server)]) == 2
+    captured = capsys.readouterr()
+    assert "out of luck" in captured.err and "prose-gpu" in captured.out
+    saved = json.loads(file.read_text())
+    assert saved["complete"] is False
+    assert {r["mode"] for r in saved["results"]} >= {"plain", "speculative", "ngram-mod"}
+    assert all_gone(log())
+
+
+def test_equal_types_are_one(path, server, log):
+    choice = Choice(path, 400, 1, SpecOptions(), server, ["ngram-mod", "x --y 1", "x --y 1"], 30)
+    cases = Cases(path)
+    probes = [cases.random((i,), 9, 4) for i in range(3)]
+    llama = make_engines(["llama.cpp"], choice, probes, lambda _: None)[1]
+    assert llama.speculations == ("ngram-simple", "ngram-mod", "x --y 1")
+
+
+@pytest.mark.parametrize("text", ["ngram-mod 'x", " "])
+def test_a_type_that_is_none_is_told(path, text, capsys):
+    assert main(["run", "--model", str(path), "--llama-type", text]) == 2
+    assert "argument --llama-type: " in capsys.readouterr().err
 
 
 def test_ctrl_c_leaves_no_process_behind(path, server, log):

@@ -1,11 +1,21 @@
 """Ratios of pairs, the best speculation of a prompt, spread, and the bars."""
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.peers.engine import Answer
 from benchmarks.peers.measure import Contestant, Sample
-from benchmarks.peers.ratios import Bars, bounds_of, compare
-from benchmarks.peers.summary import best_modes, rates, run_spread, summarise
+from benchmarks.peers.ratios import Bars, bounds_of, compare, verdicts
+from benchmarks.peers.summary import (
+    best_modes,
+    comparable,
+    lossless,
+    rates,
+    run_spread,
+    summarise,
+)
+from specrt.bench.timing import WrongResultError
 
 OWN, PEER = "specrt", "llama.cpp"
 CATEGORIES = {"p": "edit", "q": "edit", "r": "prose"}
@@ -86,8 +96,6 @@ def test_spread_brings_prompts_to_one_median():
     ],
 )
 def test_a_bar_is_held_or_missed(bars, figure, holds):
-    from dataclasses import replace
-
     found = compare(rates(samples(TABLE)), OWN, PEER)
     (bound,) = bounds_of(found, CATEGORIES, replace(NO_BARS, **bars))
     assert bound.figure == pytest.approx(figure) and bound.holds is holds
@@ -109,9 +117,50 @@ def test_prefill_and_spread_have_bars_too():
     assert bounds[1].bar == pytest.approx(0.1)
 
 
-def test_no_bar_for_what_was_not_measured():
+def test_a_bar_with_nothing_behind_it_is_missed():
     found = compare(rates(samples({(OWN, "plain", "p"): [100]})), OWN, PEER)
-    assert bounds_of(found, CATEGORIES, Bars(2.0, 1.5, 1.8, 1.3, "edit", True)) == []
+    bounds = bounds_of(found, CATEGORIES, Bars(2.0, 1.5, 1.8, 1.3, "edit", True))
+    assert [bound.holds for bound in bounds] == [False] * 5
+    assert [row["figure"] for row in verdicts(bounds)] == [None] * 5
+    assert [row["bar"] for row in verdicts(bounds)] == [2.0, 1.5, 1.8, 1.3, None]
+
+
+@pytest.mark.parametrize(("mine", "holds"), [([91, 109], True), ([80, 120], False)])
+def test_spread_is_held_against_the_peers(mine, holds):
+    speeds = {(OWN, "plain", "p"): mine, (PEER, "plain", "p"): [90, 110]}
+    found = compare(rates(samples(speeds)), OWN, PEER)
+    (bound,) = bounds_of(found, CATEGORIES, replace(NO_BARS, spread=True))
+    assert bound.bar == pytest.approx(0.1) and bound.holds is holds
+
+
+def test_our_answers_have_to_be_the_same_in_every_mode_and_round():
+    def sample(engine, mode, number, ids):
+        return Sample(Contestant(engine, mode), number, "p", "edit", answer(100, ids))
+
+    same = [sample(OWN, mode, n, (1, 2, 3)) for n in (0, 1) for mode in ("plain", "speculative")]
+    others = [sample(PEER, "plain", 0, (7, 8, 9)), sample(OWN, "prefill", 0, (4,))]
+    assert list(lossless(same + others, OWN)) == same + others
+    for mode, ids in (("speculative", (1, 9, 3)), ("plain", (1, 2, 3, 4))):
+        given = lossless([*same, sample(OWN, mode, 2, ids)], OWN)
+        assert [next(given) for _ in same] == same
+        with pytest.raises(WrongResultError, match=f"p: specrt {mode} of round 3 differs at"):
+            next(given)
+
+
+def test_a_prompt_without_our_plain_answer_is_left_out():
+    table = {(OWN, "plain", "p"): [100], (OWN, "speculative", "q"): [100]}
+    assert [sample.prompt for sample in comparable(samples(table), OWN)] == ["p"]
+    timed = Sample(Contestant(PEER, "prefill"), 0, "0", "prefill", answer(100))
+    assert comparable([timed], OWN) == [timed]
+
+
+def test_a_difference_in_a_later_round_is_told():
+    plain = [Sample(Contestant(OWN, "plain"), n, "p", "edit", answer(100)) for n in (0, 1)]
+    theirs = [
+        Sample(Contestant(PEER, "plain"), n, "p", "edit", answer(100, ids))
+        for n, ids in enumerate([(1, 2, 3), (1, 2, 9)])
+    ]
+    assert [result.differs_at for result in summarise(plain + theirs, OWN)] == [None, 2]
 
 
 def test_what_differs_and_what_was_accepted_is_told():

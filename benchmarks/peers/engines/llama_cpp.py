@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any, Final, Literal
 
 from benchmarks.peers.engine import PLAIN, PREFILL, Answer, Job, PeerError, Server
-from benchmarks.peers.processes import Child, free_port
+from benchmarks.peers.processes import ANSWER_SECONDS, Child, free_port
 
 Flash = Literal["on", "off"]
 
@@ -24,7 +24,6 @@ FLAGS: Final = ("--parallel", "1", "--offline", "--no-ui", *KEPT)
 """One slot, nothing kept between prompts, and no prompt cut in two for the sake of keeping it."""
 
 POLL_SECONDS = 0.02
-ANSWER_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ def load(settings: Settings) -> Complete:
             scheduler_config=scheduler,
             prompt_lookup=looks_up,
             INFERENCE_NUM_THREADS=settings.threads,
+            KV_CACHE_PRECISION="f16",  # u8 by default
         )
     except RuntimeError as error:
         raise PeerError(f"openvino-genai cannot read {settings.model}: {error}") from error

@@ -7,8 +7,6 @@ import time
 from benchmarks.peers.engine import PLAIN, PREFILL, Answer, Job
 from benchmarks.peers.worker import Complete, Settings
 
-WARM_TOKENS = 1023  # a prefill of every chunk size from 512 down to 1
-
 
 def load(settings: Settings) -> Complete:
     """Load the model, record all programs of prefill and of every number of rows.
@@ -16,7 +14,7 @@ def load(settings: Settings) -> Complete:
     ``settings.options`` are those of ``SpecOptions``.
     """
     import specrt
-    from specrt.bench.costs import row_seconds
+    from specrt.bench.costs import WARM_TOKENS, row_seconds
 
     llm = specrt.load(
         settings.model,
