@@ -98,7 +98,7 @@ def tell(
     if not measured:
         return []
     results, whole = summarise(measured), totals(measured)
-    predicted = predictions(measured, [one for one in found if isinstance(one, RowCosts)])
+    predicted = predictions(found)
     show_results(results, whole)
     show_predictions(predicted)
     for line in dict.fromkeys(line for result in results for line in result.declined):
@@ -214,7 +214,7 @@ def measure(
     turns: int = 1,
     synthetic: SyntheticSpeculator | None = None,
 ) -> Iterator[Pair | RowCosts]:
-    """Pair after pair, and what rows cost behind each prompt's last.
+    """Pair after pair, and behind each what rows cost then.
 
     First all programs are recorded, and the weights are in memory.
     """
@@ -225,6 +225,6 @@ def measure(
             sweep.learn(synthetic, llm, prompt, params)
         for pair in pairs(llm, prompt, params, INHERIT, rounds, turns):
             yield pair
-        answer = pair.spec.completion
-        middle = len(answer.prompt_token_ids) + len(answer.token_ids) // 2
-        yield RowCosts(prompt.id, row_seconds(llm, most_rows, middle, ROW_ROUNDS))
+            answer = pair.spec.completion
+            middle = len(answer.prompt_token_ids) + len(answer.token_ids) // 2
+            yield RowCosts(row_seconds(llm, most_rows, middle, ROW_ROUNDS))

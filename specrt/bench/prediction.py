@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -18,9 +19,8 @@ LEAST = 0.92
 
 @dataclass(frozen=True, slots=True)
 class RowCosts:
-    """Seconds of a verify of 1, 2 .. rows in the middle of a prompt's answer."""
+    """Seconds of a verify of 1, 2 .. rows in the middle of the answer of the pair before."""
 
-    prompt: str
     seconds: np.ndarray
 
 
@@ -31,8 +31,7 @@ class Prediction:
     Args:
         ratio: over plain decoding, as predicted; median of the pairs.
         tokens_per_second: that times plain decoding's.
-        share: measured over predicted ratio, pair by pair: the machine's speed at the time of the
-            pair and of the measurement of rows cancels.
+        share: measured over predicted ratio, pair by pair.
     """
 
     prompt: str
@@ -42,17 +41,19 @@ class Prediction:
     share: Spread
 
 
-def predictions(pairs: Iterable[Pair], all_costs: Iterable[RowCosts]) -> list[Prediction]:
-    """Of the prompts whose rows were measured, where anything drafts."""
-    by_prompt = {one.prompt: replay_costs(one.seconds).verify for one in all_costs}
-    groups: dict[tuple[str, int], list[Pair]] = {}
-    for pair in pairs:
-        if pair.prompt.id in by_prompt and pair.spec.completion.stats.speculator is not None:
-            groups.setdefault((pair.prompt.id, pair.turn), []).append(pair)
-    return [
-        _prediction(prompt, turn, group, by_prompt[prompt])
-        for (prompt, turn), group in groups.items()
-    ]
+def predictions(found: Iterable[Pair | RowCosts]) -> list[Prediction]:
+    """Of the pairs with row costs behind them, where anything drafts.
+
+    Each by the costs of its own minute: what many rows cost beside one changes with the machine.
+    """
+    groups: dict[tuple[str, int], list[tuple[Pair, np.ndarray]]] = {}
+    for pair, costs in pairwise(found):
+        if not isinstance(pair, Pair) or not isinstance(costs, RowCosts):
+            continue
+        if pair.spec.completion.stats.speculator is not None:
+            group = groups.setdefault((pair.prompt.id, pair.turn), [])
+            group.append((pair, replay_costs(costs.seconds).verify))
+    return [_prediction(prompt, turn, group) for (prompt, turn), group in groups.items()]
 
 
 def predicted_ratio(pair: Pair, costs: np.ndarray) -> float:
@@ -95,9 +96,9 @@ def show_predictions(found: Sequence[Prediction]) -> None:
         )
 
 
-def _prediction(prompt: str, turn: int, group: Sequence[Pair], costs: np.ndarray) -> Prediction:
-    ratios = [predicted_ratio(pair, costs) for pair in group]
-    plain = float(np.median([pair.plain.tokens_per_second for pair in group]))
+def _prediction(prompt: str, turn: int, group: Sequence[tuple[Pair, np.ndarray]]) -> Prediction:
+    ratios = [predicted_ratio(pair, costs) for pair, costs in group]
+    plain = float(np.median([pair.plain.tokens_per_second for pair, _ in group]))
     ratio = float(np.median(ratios))
-    shares = [pair.ratio / one for pair, one in zip(group, ratios, strict=True)]
+    shares = [pair.ratio / one for (pair, _), one in zip(group, ratios, strict=True)]
     return Prediction(prompt, turn, ratio, ratio * plain, Spread.of(shares))

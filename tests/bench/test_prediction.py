@@ -38,21 +38,29 @@ def test_steps_cost_what_their_rows_do_beside_plain_ones():
 
 def test_the_machine_may_change_its_speed_between_rows_and_pairs():
     for speed in (1.0, 3.0):
-        (found,) = predictions([pair_of(5.0)], [RowCosts("p", COSTS * speed)])
+        (found,) = predictions([pair_of(5.0), RowCosts(COSTS * speed)])
         assert found.ratio == pytest.approx(2.0) and found.share.median == pytest.approx(1.0)
         assert found.tokens_per_second == pytest.approx(2.0)
+
+
+def test_each_pair_is_held_to_the_costs_behind_it():
+    """Five rows that cost twice as much beside one make the same time the right one."""
+    dear = np.array([0.5, 0.8, 1.1, 1.5, 2.0])
+    found = [pair_of(5.0), RowCosts(COSTS), pair_of(9.0), RowCosts(dear)]
+    (prediction,) = predictions(found)
+    assert prediction.share.low == prediction.share.high == pytest.approx(1.0)
 
 
 def test_the_least_prompt_is_bound():
     other = Prompt("q", "prose", PROMPT.messages)
     pairs = [pair_of(5.0), pair_of(10.0), pair_of(4.0, prompt=other)]
-    found = predictions(pairs, [RowCosts("p", COSTS), RowCosts("q", COSTS)])
+    found = predictions([one for pair in pairs for one in (pair, RowCosts(COSTS))])
     assert [one.share.median for one in found] == pytest.approx([0.75, 1.25])
     (bound,) = bounds_of(found)
     assert (bound.figure, bound.bar, bound.holds) == (pytest.approx(0.75), 0.92, False)
 
 
 def test_nothing_is_predicted_of_what_was_not_measured_or_does_not_draft():
-    assert predictions([pair_of(5.0)], [RowCosts("other", COSTS)]) == []
-    assert predictions([pair_of(5.0, speculator=None)], [RowCosts("p", COSTS)]) == []
+    assert predictions([pair_of(5.0), pair_of(5.0)]) == []
+    assert predictions([pair_of(5.0, speculator=None), RowCosts(COSTS)]) == []
     assert bounds_of([]) == []
