@@ -100,10 +100,10 @@ def add_answers(parser: argparse.ArgumentParser) -> None:
 def load_model(
     args: argparse.Namespace, registry: Registry | None = None, spec: SpecOptions | None = None
 ) -> LLM:
-    """The model, with room for a plain and a speculative sequence beside each other.
+    """The model, with room for a plain and a speculative sequence, and for one to measure rows in.
 
     Args:
         registry: in place of specrt's own.
         spec: in place of the speculation flags.
     """
-    return flags.load_model(args, spec=spec, max_sequences=2, registry=registry, verbose=False)
+    return flags.load_model(args, spec=spec, max_sequences=3, registry=registry, verbose=False)

@@ -112,7 +112,7 @@ def test_later_turns_of_a_session(path, tmp_path):
 
 
 def test_the_template_is_applied_with_thinking_off(path):
-    llm = specrt.load(path, spec="ngram", max_sequences=2, verbose=False)
+    llm = specrt.load(path, spec="ngram", max_sequences=3, verbose=False)
     prompt = Prompt("p", "prose", ({"role": "user", "content": "hi"},))
     (pair,) = pairs(llm, prompt, SamplingParams(max_tokens=4, ignore_eos=True), "ngram", 1)
     text = llm.tokenizer.decode(pair.spec.completion.prompt_token_ids, skip_special=False)
@@ -121,7 +121,7 @@ def test_the_template_is_applied_with_thinking_off(path):
 
 
 def test_the_order_alternates(path, monkeypatch):
-    llm = specrt.load(path, spec="ngram", max_sequences=2, verbose=False)
+    llm = specrt.load(path, spec="ngram", max_sequences=3, verbose=False)
     order, slots = [], []
 
     def noted(sessions, content, params, specs):
@@ -137,7 +137,7 @@ def test_the_order_alternates(path, monkeypatch):
 
 
 def test_both_answers_grow_in_turns(path, monkeypatch):
-    llm = specrt.load(path, spec="none", max_sequences=2, verbose=False)
+    llm = specrt.load(path, spec="none", max_sequences=3, verbose=False)
     steps = []
     step = Runtime.step
 
@@ -199,7 +199,7 @@ def test_the_drafters_share_of_the_prefill_counts(path):
     registry = default_registry()
     slow = SlowToHear(lambda context: [])
     registry.register(SpeculatorFactory("slow", False, lambda *_: slow))
-    llm = specrt.load(path, spec="slow", max_sequences=2, registry=registry, verbose=False)
+    llm = specrt.load(path, spec="slow", max_sequences=3, registry=registry, verbose=False)
     prompt = Prompt("p", "prose", ({"role": "user", "content": "hi"},))
     (pair,) = pairs(llm, prompt, SamplingParams(max_tokens=2, ignore_eos=True), "slow", 1)
     assert pair.spec.seconds >= 0.05
