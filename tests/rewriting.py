@@ -32,8 +32,13 @@ def rewritten(
             writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
     for name, values in (extra or {}).items():
         writer.add_tensor(name, values)
+    write_all(writer)
+    return path
+
+
+def write_all(writer: gguf.GGUFWriter) -> None:
+    """Header, keys and tensors."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path

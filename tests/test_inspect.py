@@ -12,6 +12,7 @@ from rich.console import Console
 from specrt.errors import MismatchError
 from specrt.gguf.reader import open_gguf
 from specrt.inspect import TypeShare, describe, inspect
+from tests.rewriting import write_all
 
 GOLDEN = Path(__file__).parent / "golden/llama-quant/model.gguf"
 
@@ -25,10 +26,7 @@ def write(tmp_path):
         add(writer)
         for tensor in tensors:
             writer.add_tensor(tensor, np.zeros((2, 3), np.float32))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        write_all(writer)
         return tmp_path / name
 
     return write

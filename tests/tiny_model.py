@@ -8,6 +8,7 @@ import gguf
 import numpy as np
 
 from tests.gguf.vocabulary_files import ALPHABET, CONTROL, NORMAL
+from tests.rewriting import write_all
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
@@ -57,10 +58,7 @@ def write_tiny_model(
             values = np.ones(shape) if len(shape) == 1 else random.normal(0, 0.15, shape)
             kind = np.float32 if len(shape) == 1 else np.float16
             writer.add_tensor(name, values.astype(kind))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_all(writer)
     return path
 
 

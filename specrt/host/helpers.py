@@ -199,7 +199,7 @@ class SteadyTape(Tape):
     def run_timed(self) -> list[tuple[str, float]]:
         """Run every phase; returns (its op, its seconds) of each."""
         self._set_threads()
-        return super().run_timed()
+        return Tape.run_timed(self)
 
     def _set_threads(self) -> None:
         wanted = self.policy.num_threads(self._threads.most)

@@ -8,6 +8,7 @@ import pytest
 
 from specrt.gguf.reader import open_gguf
 from tests.mappings import SMAPS, resident_bytes
+from tests.rewriting import write_all
 
 pytestmark = pytest.mark.skipif(not SMAPS.exists(), reason="looks at resident pages in /proc")
 
@@ -24,10 +25,7 @@ def write(path, values):
     writer = gguf.GGUFWriter(path, "llama")
     for name, array in values.items():
         writer.add_tensor(name, array)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_all(writer)
     return path
 
 
@@ -78,10 +76,7 @@ def test_a_tensor_of_another_part(tmp_path, values):
         writer.add_int32("split.tensors.count", 2)
         name = ("first", "second")[number]
         writer.add_tensor(name, values[name])
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        write_all(writer)
     file = open_gguf(tmp_path / "m-00001-of-00002.gguf")
     read_all(file)
     before = [resident_bytes(part) for part in file.parts]

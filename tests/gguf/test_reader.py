@@ -10,6 +10,7 @@ import pytest
 from specrt.errors import FormatError, MismatchError, UnsupportedError
 from specrt.gguf.reader import StringArray, open_gguf
 from specrt.gguf.types import TENSOR_TYPES, type_by_id, type_by_name
+from tests.rewriting import write_all
 
 GOLDEN = Path(__file__).parents[1] / "golden/llama-quant/model.gguf"
 
@@ -80,10 +81,7 @@ def written(tmp_path):
     tensors["bf16"].view("<u4")[:] &= 0xFFFF0000
     stored = (tensors["bf16"].view("<u4") >> 16).astype("<u2")
     writer.add_tensor("bf16", stored.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_all(writer)
     return tmp_path / "all.gguf", tensors
 
 
@@ -171,10 +169,7 @@ def test_alignment_of_the_file_is_honoured(tmp_path):
     values = [np.full((1, 3), i, np.float32) for i in range(3)]
     for i, value in enumerate(values):
         writer.add_tensor(f"t{i}", value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_all(writer)
     file = open_gguf(tmp_path / "a.gguf")
     for i, value in enumerate(values):
         np.testing.assert_array_equal(file.tensors[f"t{i}"].numpy(), value)

@@ -8,6 +8,7 @@ import pytest
 
 from specrt.errors import FormatError
 from specrt.gguf.reader import open_gguf
+from tests.rewriting import write_all
 
 
 @pytest.fixture
@@ -16,10 +17,7 @@ def parts(tmp_path):
     writer.add_uint32("llama.block_count", 7)
     for i in range(5):
         writer.add_tensor(f"t{i}", np.full((2, 3), i, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_all(writer)
     paths = sorted(tmp_path.glob("m-*.gguf"))
     assert [p.name for p in paths] == [f"m-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
     return paths

@@ -15,7 +15,7 @@ from specrt import SamplingParams
 from specrt.errors import FormatError, MismatchError, SpecrtError, UnsupportedError
 from specrt.models import ARCHITECTURES
 from tests.models_on_disk import golden_path
-from tests.rewriting import rewritten
+from tests.rewriting import rewritten, write_all
 from tests.tiny_model import LAYERS, WIDTH, required_keys, required_tensors, write_tiny_model
 
 
@@ -107,10 +107,7 @@ def test_impossible_heads_per_layer(tiny, values, tmp_path):
     writer.add_array("llama.attention.head_count", values)
     for i in range(2):
         writer.add_tensor(f"t{i}", np.zeros(1, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_all(writer)
     with pytest.raises(FormatError, match="integers from 1 to 4096"):
         load(tmp_path / "m.gguf")
 
@@ -264,10 +261,7 @@ def drafter(path: Path, width: int, layers: list[int], num_tokens: int | None = 
     if num_tokens is not None:
         writer.add_token_list([f"t{i}" for i in range(num_tokens)])
     writer.add_tensor("fc.weight", np.zeros((4, 4), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_all(writer)
     return path
 
 
