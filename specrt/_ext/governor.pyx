@@ -369,6 +369,8 @@ cdef class AdaptivePolicy:
         asked.num_asked, asked.probing = 0, False
         if self.rows.doubts(others):
             return 0  # all is measured against a plain step
+        if risk < self.least_loss * plain / (others + 1):
+            most = 0  # though by the curves it may cost nothing
         while most > 0 and self.rows._at(others + most) - plain + asked.drafts.curve[most] > risk:
             most -= 1
         asked.num_asked = asked.best(self.rows, others, most, self.margin, &gain)
