@@ -28,6 +28,13 @@ struct GeluTanh {
     }
 };
 
+struct Sigmoid {
+    static __device__ __forceinline__ float of(float g)
+    {
+        return __fdiv_rn(1.0f, __fadd_rn(1.0f, exp_of(__fsub_rn(0.0f, g))));
+    }
+};
+
 template <class Activation> __device__ __forceinline__ float4 gated(float4 g, float4 u)
 {
     return make_float4(
@@ -110,4 +117,30 @@ glu_gelu_tanh_acts_x1(const float *gate, const float *up, float *out, long long 
                       signed char *q, float *d, int *sums, signed char *q2, float *d2, int *sums2)
 {
     glu_acts<GeluTanh, false>(gate, up, out, count, {copy, q, d, sums, q2, d2, sums2});
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+glu_sigmoid_x4(const float *gate, const float *up, float *out, long long count)
+{
+    glu<Sigmoid, true>(gate, up, out, count);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+glu_sigmoid_x1(const float *gate, const float *up, float *out, long long count)
+{
+    glu<Sigmoid, false>(gate, up, out, count);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+glu_sigmoid_acts_x4(const float *gate, const float *up, float *out, long long count, float *copy,
+                    signed char *q, float *d, int *sums, signed char *q2, float *d2, int *sums2)
+{
+    glu_acts<Sigmoid, true>(gate, up, out, count, {copy, q, d, sums, q2, d2, sums2});
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+glu_sigmoid_acts_x1(const float *gate, const float *up, float *out, long long count, float *copy,
+                    signed char *q, float *d, int *sums, signed char *q2, float *d2, int *sums2)
+{
+    glu_acts<Sigmoid, false>(gate, up, out, count, {copy, q, d, sums, q2, d2, sums2});
 }

@@ -26,32 +26,49 @@ using Type = WEIGHT_TYPE;
 #define BLOCKS 2
 #endif
 
-#define CODES                                                                                      \
-    const char *q, const float *d, const int *sums, const char *second_q, const float *second_d,   \
-        const int *second_sums
 #define ENDS const float *add, unsigned long long *keys, float softcap, int num_rows, int width
-#define THE_CODES {{q, second_q}, {d, second_d}, {sums, second_sums}}
 #define THE_END {add, keys, softcap, num_rows}
+
+/* The rows of a block whose form takes so many: of int8x2 half as many, twice. */
+template <class Form>
+__device__ __forceinline__ void linear_split(const Pair (&pairs)[8], const Codes &codes,
+                                             const End &end, int width)
+{
+    int tile = static_cast<int>(blockIdx.x);
+    const Pair pair = pick(pairs, TILE_ROWS, tile);
+    const int first_row = static_cast<int>(blockIdx.y) * (codes.q[1] ? Form::rows / 2 : Form::rows);
+    split<Type, Form>(pair, tile, codes, NextRows{first_row, end.num_rows}, end, width);
+}
+
+template <int rows>
+__device__ __forceinline__ void linear_f32(const Pair (&pairs)[8], const float *x, int wide,
+                                           const End &end, int width)
+{
+    int tile = static_cast<int>(blockIdx.x);
+    const Pair pair = pick(pairs, TILE_ROWS, tile);
+    const NextRows taken{static_cast<int>(blockIdx.y) * rows, end.num_rows};
+    split_f32<Type, rows>(pair, tile, x, wide, taken, end, width);
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 linear_dot(EIGHT_PAIRS, CODES, ENDS)
 {
     if constexpr (!Type::is_float)
-        split<Type, DotForm<Type>>(THE_PAIRS, THE_CODES, THE_END, width);
+        linear_split<DotForm<Type>>(THE_PAIRS, THE_CODES, THE_END, width);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 linear_mma_8(EIGHT_PAIRS, CODES, ENDS)
 {
     if constexpr (!Type::is_float)
-        split<Type, MmaForm<Type, 1>>(THE_PAIRS, THE_CODES, THE_END, width);
+        linear_split<MmaForm<Type, 1>>(THE_PAIRS, THE_CODES, THE_END, width);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
 linear_mma_16(EIGHT_PAIRS, CODES, ENDS)
 {
     if constexpr (!Type::is_float)
-        split<Type, MmaForm<Type, 2>>(THE_PAIRS, THE_CODES, THE_END, width);
+        linear_split<MmaForm<Type, 2>>(THE_PAIRS, THE_CODES, THE_END, width);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
@@ -64,11 +81,11 @@ linear_tiled(EIGHT_PAIRS, CODES, ENDS)
 extern "C" __global__ void __launch_bounds__(THREADS, 3)
 linear_f32_8(EIGHT_PAIRS, const float *x, int wide, ENDS)
 {
-    split_f32<Type, 8>(THE_PAIRS, x, wide, THE_END, width);
+    linear_f32<8>(THE_PAIRS, x, wide, THE_END, width);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
 linear_f32_16(EIGHT_PAIRS, const float *x, int wide, ENDS)
 {
-    split_f32<Type, 16>(THE_PAIRS, x, wide, THE_END, width);
+    linear_f32<16>(THE_PAIRS, x, wide, THE_END, width);
 }

@@ -35,12 +35,13 @@ struct Pair {
 #define THE_PAIRS {GIVEN(0), GIVEN(1), GIVEN(2), GIVEN(3), GIVEN(4), GIVEN(5), GIVEN(6), GIVEN(7)}
 
 /* The pair that the tile-th group of num_rows rows belongs to; tile becomes its place there. */
-__device__ __forceinline__ Pair pick(const Pair (&pairs)[8], int num_rows, int &tile)
+template <int count>
+__device__ __forceinline__ Pair pick(const Pair (&pairs)[count], int num_rows, int &tile)
 {
     Pair pair = pairs[0];
     bool found = false;
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < count; i++) {
         const int tiles = (pairs[i].num_rows + num_rows - 1) / num_rows;
         if (!found)
             pair = pairs[i];
@@ -88,12 +89,29 @@ struct Ring {
     }
 };
 
+/* The rows first .. end - 1 and no others; a form may ask for ones behind them, whose results nobody
+ * keeps. */
+struct NextRows {
+    int first, end;
+    __device__ __forceinline__ bool there(int local) const { return first + local < end; }
+    /* Where the local-th row is; the last one stands for those behind it. */
+    __device__ __forceinline__ int at(int local) const
+    {
+        return there(local) ? first + local : end - 1;
+    }
+};
+
 /* Rows that quantize prepared: first, and second for int8x2, else null. */
 struct Codes {
     const char *q[2];
     const float *d[2];
     const int *sums[2];
 };
+
+#define CODES                                                                                      \
+    const char *q, const float *d, const int *sums, const char *second_q, const float *second_d,   \
+        const int *second_sums
+#define THE_CODES {{q, second_q}, {d, second_d}, {sums, second_sums}}
 
 /* A chunk of codes in shared memory. */
 template <int rows> struct Chunk {
@@ -118,9 +136,8 @@ template <> struct Piece<8> { using type = uint2; };
 template <> struct Piece<16> { using type = uint4; };
 
 /* A chunk on its way through the registers of `threads` threads, each of which has the same number
- * of pieces. Rows r of the block are rows first_row + r; for int8x2 the second half of them are
- * second ones. The last row stands for those behind it, and columns behind a segment hold anything:
- * nobody keeps what becomes of either. */
+ * of pieces. For int8x2 the second half of a block's rows are second ones. Columns behind a segment
+ * hold anything: nobody keeps what becomes of them. */
 template <int rows, int threads> struct ChunkLoader {
     static constexpr int each = rows * CHUNK / threads, bytes = each < 16 ? each : 16;
     static constexpr int pieces = each / bytes, per_row = CHUNK / bytes;
@@ -133,8 +150,9 @@ template <int rows, int threads> struct ChunkLoader {
     int2 sums[pieces];
 
     /* Stand at a column. */
-    __device__ __forceinline__ void start(const Codes &codes, int first_row, int num_rows,
-                                          int width, int column, int thread)
+    template <class Rows>
+    __device__ __forceinline__ void start(const Codes &codes, const Rows &taken, int width,
+                                          int column, int thread)
     {
         const int half = codes.q[1] ? rows / 2 : rows;
 #pragma unroll
@@ -142,9 +160,8 @@ template <int rows, int threads> struct ChunkLoader {
             const int piece = thread + i * threads, local = piece / per_row;
             const int part = piece % per_row * bytes;
             const bool second = local >= half;
-            const int row = first_row + local - (second ? half : 0);
-            const long long place =
-                static_cast<long long>(row < num_rows ? row : num_rows - 1) * width + column;
+            const int row = taken.at(local - (second ? half : 0));
+            const long long place = static_cast<long long>(row) * width + column;
             q_at[i] = (second ? codes.q[1] : codes.q[0]) + place + part;
             d_at[i] = (second ? codes.d[1] : codes.d[0]) + place / 32 + part / 32;
             sums_at[i] = reinterpret_cast<const int2 *>(second ? codes.sums[1] : codes.sums[0]) +

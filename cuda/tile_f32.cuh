@@ -23,16 +23,16 @@ template <int rows> struct FloatLoader {
     static constexpr int pieces = rows / 4;
     float4 x[pieces];
 
-    __device__ __forceinline__ void load_from(const float *from, bool wide, int first_row,
-                                              int num_rows, int width, int column, int end,
-                                              int lane)
+    template <class Rows>
+    __device__ __forceinline__ void load_from(const float *from, bool wide, const Rows &taken,
+                                              int width, int column, int end, int lane)
     {
 #pragma unroll
         for (int i = 0; i < pieces; i++) {
-            const int row = first_row + (lane + 32 * i) / 8, at = column + lane % 8 * 4;
-            const float *p = from + static_cast<long long>(row) * width + at;
+            const int row = (lane + 32 * i) / 8, at = column + lane % 8 * 4;
+            const float *p = from + static_cast<long long>(taken.at(row)) * width + at;
             x[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (row < num_rows && at < end)
+            if (taken.there(row) && at < end)
                 x[i] = wide ? load4<true>(p, 4) : load4<false>(p, end - at);
         }
     }
@@ -45,11 +45,11 @@ template <int rows> struct FloatLoader {
     }
 };
 
-/* A tile of sixteen weight rows, a segment of its columns to each warp; lane (half, row) adds every
- * second of the rows, column by column. */
-template <class Type, int rows>
-__device__ __forceinline__ void split_f32(const Pair (&pairs)[8], const float *x, bool wide,
-                                          const End &end, int width)
+/* A tile of sixteen weight rows of a pair, a segment of its columns to each warp, times rows taken
+ * of x; lane (half, row) adds every second of the rows, column by column. */
+template <class Type, int rows, class Rows>
+__device__ __forceinline__ void split_f32(const Pair &pair, int tile, const float *x, bool wide,
+                                          const Rows &taken, const End &end, int width)
 {
     constexpr int groups = Type::block / F32_COLUMNS, rest = 4 * F32_PITCH * rows;
     constexpr int fitting = (WARP_BYTES - rest) / (TILE_ROWS * Type::bytes);
@@ -57,13 +57,10 @@ __device__ __forceinline__ void split_f32(const Pair (&pairs)[8], const float *x
     using Weights = Ring<Type, num_stages, 32, 1>;
     constexpr int ring_bytes = num_stages * Weights::stage_bytes;
 
-    int tile = static_cast<int>(blockIdx.x);
-    const Pair pair = pick(pairs, TILE_ROWS, tile);
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     const int weight_row = lane % 16, half = lane / 16;
     const int num_blocks = (width + Type::block - 1) / Type::block;
     const Segment segment = segment_of(warp, num_blocks);
-    const int first_row = static_cast<int>(blockIdx.y) * rows;
 
     char *own = shared_block<char>() + warp * (ring_bytes + rest);
     float *chunk = reinterpret_cast<float *>(own + ring_bytes);
@@ -78,7 +75,7 @@ __device__ __forceinline__ void split_f32(const Pair (&pairs)[8], const float *x
 #pragma unroll
     for (int unit = 0; unit < num_stages; unit++)
         weights.start(unit, unit < segment.count, lane);
-    loader.load_from(x, wide, first_row, end.num_rows, width, column, last_column, lane);
+    loader.load_from(x, wide, taken, width, column, last_column, lane);
     for (int unit = 0; unit < segment.count; unit++) {
         const char *b = weights.unit(unit);
         cp_async_wait<num_stages - 1>();
@@ -86,7 +83,7 @@ __device__ __forceinline__ void split_f32(const Pair (&pairs)[8], const float *x
         for (int group = 0; group < groups; group++) {
             loader.put(chunk, lane);
             column += F32_COLUMNS;
-            loader.load_from(x, wide, first_row, end.num_rows, width, column, last_column, lane);
+            loader.load_from(x, wide, taken, width, column, last_column, lane);
             float scale[2] = {}, minimum[2] = {};
             if constexpr (!Type::is_float)
 #pragma unroll
@@ -118,5 +115,5 @@ __device__ __forceinline__ void split_f32(const Pair (&pairs)[8], const float *x
     for (int i = 0; i < rows / 2; i++)
         store(partial + (warp * rows + 2 * i + half) * TILE_ROWS + weight_row, acc[i]);
     __syncthreads();
-    end_tile<rows>(partial, false, first_row, pair, end, tile);
+    end_tile<rows>(partial, false, taken.first, pair, end, tile);
 }

@@ -182,10 +182,11 @@ template <class Type> struct DotForm {
     }
 };
 
-/* A tile of sixteen weight rows, a segment of its columns to each warp. */
-template <class Type, class Form>
-__device__ __forceinline__ void split(const Pair (&pairs)[8], const Codes &codes, const End &end,
-                                      int width)
+/* A tile of sixteen weight rows of a pair, a segment of its columns to each warp, times rows taken
+ * of the codes. */
+template <class Type, class Form, class Rows>
+__device__ __forceinline__ void split(const Pair &pair, int tile, const Codes &codes,
+                                      const Rows &taken, const End &end, int width)
 {
     constexpr int rows = Form::rows, chunks = Type::unit_blocks * Type::block / CHUNK;
     constexpr int rest = Chunk<rows>::bytes + SCALE_BYTES;
@@ -194,12 +195,9 @@ __device__ __forceinline__ void split(const Pair (&pairs)[8], const Codes &codes
     using Weights = Ring<Type, num_stages, 32>;
     constexpr int ring_bytes = num_stages * Weights::stage_bytes;
 
-    int tile = static_cast<int>(blockIdx.x);
-    const Pair pair = pick(pairs, TILE_ROWS, tile);
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     const int num_blocks = width / Type::block;
     const Segment segment = segment_of(warp, num_blocks);
-    const int first_row = static_cast<int>(blockIdx.y) * (codes.q[1] ? rows / 2 : rows);
 
     char *own = shared_block<char>() + warp * (ring_bytes + rest);
     const Chunk<rows> chunk{own + ring_bytes};
@@ -208,7 +206,7 @@ __device__ __forceinline__ void split(const Pair (&pairs)[8], const Codes &codes
                              (static_cast<long long>(tile) * num_blocks + segment.first) *
                                  Weights::block_bytes};
     ChunkLoader<rows, 32> loader{};
-    loader.start(codes, first_row, end.num_rows, width, segment.first * Type::block, lane);
+    loader.start(codes, taken, width, segment.first * Type::block, lane);
     int left = segment.count * Type::block; /* columns */
     Form form;
     form.clear();
@@ -238,7 +236,7 @@ __device__ __forceinline__ void split(const Pair (&pairs)[8], const Codes &codes
     float *partial = shared_block<float>();
     form.put(partial + warp * rows * TILE_ROWS, TILE_ROWS, lane);
     __syncthreads();
-    end_tile<rows>(partial, codes.q[1], first_row, pair, end, tile);
+    end_tile<rows>(partial, codes.q[1], taken.first, pair, end, tile);
 }
 
 /* A unit of a tile: blocks first .. end are what its segment still has. */
@@ -280,7 +278,8 @@ __device__ __forceinline__ void tiled(const Pair (&pairs)[8], const Codes &codes
                         static_cast<long long>(tile) * num_blocks * Weights::block_bytes};
     const bool there = tile * TILE_ROWS < pair.num_rows;
     ChunkLoader<rows, THREADS> loader{};
-    loader.start(codes, first_row, end.num_rows, width, 0, static_cast<int>(threadIdx.x));
+    loader.start(codes, NextRows{first_row, end.num_rows}, width, 0,
+                 static_cast<int>(threadIdx.x));
     MmaForm<Type, rows / 16> form, total;
     form.clear();
     total.clear();

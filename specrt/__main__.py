@@ -1,11 +1,11 @@
-"""``python -m specrt``: generate, chat, inspect, pull, verify-lossless."""
+"""``python -m specrt``: generate, chat, inspect, pull, verify-lossless, count-ids."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from specrt.cli import chat, flags, generate, inspect, pull, verify_lossless
+from specrt.cli import chat, count_ids, flags, generate, inspect, pull, verify_lossless
 from specrt.cli.exits import exit_status
 
 COMMANDS = {
@@ -14,6 +14,7 @@ COMMANDS = {
     "inspect": inspect,
     "pull": pull,
     "verify-lossless": verify_lossless,
+    "count-ids": count_ids,
 }
 
 

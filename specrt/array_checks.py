@@ -9,8 +9,10 @@ import numpy as np
 
 from specrt.errors import MismatchError, UnsupportedError
 from specrt.ops import Rope, RopePairing
+from specrt.state.recurrent import MAX_CONV
 
 if TYPE_CHECKING:
+    from specrt.experts import Experts, Routed
     from specrt.state.step import StepInputs
 
 SOFTCAPS = (1e-30, 1e30)
@@ -86,6 +88,53 @@ def check_select(x: Any, index: Any, out: Any) -> None:
         )
 
 
+def check_causal_conv(u: Any, weight: Any, layer: Any, step: StepInputs, out: Any) -> None:
+    """Raise ``MismatchError`` unless all fit the layer's channels, and the step has the rows."""
+    shape = layer.shape
+    check("causal_conv: u", u, np.float32, (len(u), shape.channels))
+    check("causal_conv: weight", weight, np.float32, (shape.channels, shape.conv_kernel))
+    check("causal_conv: out", out, np.float32, u.shape)
+    if not 1 <= shape.conv_kernel <= MAX_CONV:
+        raise MismatchError(
+            f"causal_conv: weights for {shape.conv_kernel} rows; expected 1 to {MAX_CONV}"
+        )
+    _check_sequences("causal_conv", len(u), len(layer.states), step)
+
+
+def check_gated_delta(
+    qkv: Any,
+    alpha: Any,
+    beta: Any,
+    layer: Any,
+    step: StepInputs,
+    a: Any,
+    dt_bias: Any,
+    out: Any,
+    states_out: Any | None,
+) -> None:
+    """Raise ``MismatchError`` unless all fit the layer's heads, and the step has the rows."""
+    shape, num_rows = layer.shape, len(qkv)
+    heads, columns = shape.value_heads, shape.value_dim
+    check("gated_delta: qkv", qkv, np.float32, (num_rows, shape.channels))
+    check("gated_delta: alpha", alpha, np.float32, (num_rows, heads))
+    check("gated_delta: beta", beta, np.float32, (num_rows, heads))
+    check("gated_delta: a", a, np.float32, (heads,))
+    check("gated_delta: dt_bias", dt_bias, np.float32, (heads,))
+    check("gated_delta: out", out, np.float32, (num_rows, heads * columns))
+    if states_out is not None:
+        states = (num_rows, heads, shape.key_dim, columns)
+        check("gated_delta: states_out", states_out, np.float32, states)
+    _check_sequences("gated_delta", num_rows, len(layer.states), step)
+
+
+def _check_sequences(op: str, num_rows: int, num_slots: int, step: StepInputs) -> None:
+    if len(step.positions) < num_rows or len(step.slots) > num_slots:
+        raise MismatchError(
+            f"{op}: {num_rows} rows, and a layer of {num_slots} slots; the step inputs hold "
+            f"{len(step.positions)} rows of {len(step.slots)} sequences"
+        )
+
+
 def _check_rows(name: str, array: Any) -> None:
     if array.ndim != 2 or array.strides[1] != array.itemsize:
         raise MismatchError(
@@ -104,6 +153,44 @@ def check_top_k(logits: Any, ids: Any, values: Any) -> None:
             f"top_k: {ids.shape[1]} of {logits.shape[1]} logits; expected 1 to 64, and no more "
             "than there are"
         )
+
+
+def check_route(logits: Any, routed: Routed) -> None:
+    """Raise ``MismatchError`` unless logits are [T, E] f32, ids and weights [T, k] with k <= E."""
+    num_rows, num_used = len(logits), routed.ids.shape[-1]
+    check("route: logits", logits, np.float32, (num_rows, logits.shape[-1]))
+    check("route: ids", routed.ids, np.int32, (num_rows, num_used))
+    check("route: weights", routed.weights, np.float32, (num_rows, num_used))
+    if not 0 < num_used <= logits.shape[1]:
+        raise MismatchError(
+            f"route: {num_used} of {logits.shape[1]} experts; expected 1 or more, and no more than "
+            "there are"
+        )
+
+
+def check_moe(
+    acts: Any,
+    experts: Experts,
+    routed: Routed,
+    out: Any,
+    add: Any | None,
+    shared: Any | None,
+    shared_gate: Any | None,
+) -> None:
+    """Raise ``MismatchError`` unless the experts fit each other, the acts, and rows [T, D]."""
+    shape = (len(out), experts.down.shape[0])
+    experts.check()
+    check("moe: ids", routed.ids, np.int32, (shape[0], experts.num_used))
+    check("moe: weights", routed.weights, np.float32, (shape[0], experts.num_used))
+    for weight in (experts.gate, experts.up):
+        acts.check_readable(weight, shape[0])
+    for name, array in (("out", out), ("add", add), ("shared", shared)):
+        if array is not None:
+            check(f"moe: {name}", array, np.float32, shape)
+    if (shared is None) != (shared_gate is None):
+        raise MismatchError("moe: shared and shared_gate go together; expected both or neither")
+    if shared_gate is not None:
+        check("moe: shared_gate", shared_gate, np.float32, (shape[0], 1))
 
 
 def check_acts(op: str, acts: Any, shape: tuple[int, int]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from specrt.drafters import WIDTH_KEYS
+from specrt.drafters import WIDTH_KEYS, is_nextn_file
 from specrt.gguf.reader import GGUFFile, StringArray, open_gguf
 
 __all__ = ["Description", "Row", "TypeShare", "describe", "inspect", "render"]
@@ -175,7 +175,7 @@ def _draft_head(file: GGUFFile) -> str:
         details = [f", {label} {_show(v)}" for label, v in found.items() if v is not None]
         return "this file is a drafter" + "".join(details)
     blocks = {name.split(".")[1] for name in file.tensors if re.match(r"blk\.\d+\.nextn\.", name)}
-    if blocks and "blk.0.attn_norm.weight" not in file.tensors:
+    if is_nextn_file(file):
         return f"this file is a NextN drafter ({len(blocks)} of its layers), without a trunk"
     if blocks:
         return f"NextN, {len(blocks)} of the layers"

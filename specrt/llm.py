@@ -6,14 +6,17 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast, overload
 
 import numpy as np
 
+from specrt.assets import TINY, embedded_model
 from specrt.completion import Completion
 from specrt.devices import available_memory, make_ops
 from specrt.drafters import check_drafter
+from specrt.drafters.draft_ids import read_draft_ids
+from specrt.drafters.nextn_head import load_nextn, own_nextn
 from specrt.errors import OptionError
 from specrt.generate import INHERIT, Generator, Inherit, Message, Prompt, Spec, chat_ids
 from specrt.gguf.chat_template import ChatTemplate
@@ -28,14 +31,12 @@ from specrt.perplexity import logits_rows, perplexity
 from specrt.progress import loading_bar
 from specrt.pull import MODELS, cached
 from specrt.session import Session
-from specrt.settings import DRAFT_MODEL, GRAPH_BUDGET, spec_options
-from specrt.speculative.draft_head import DraftHead
-from specrt.speculative.registry import Registry, default_registry
+from specrt.settings import DRAFT_IDS, DRAFT_MODEL, GRAPH_BUDGET, spec_options
+from specrt.speculative.registry import FindHead, Registry, default_registry
 from specrt.speculative.speculation import Speculation
 from specrt.state.messages import Declined
 from specrt.stream import Stream
 
-DEFAULT_MODEL = "smollm2-135m"
 MAX_SEQUENCES = MAX_ROWS // (MAX_DRAFT + 1)
 
 
@@ -44,8 +45,10 @@ class LLM:
 
     Args:
         spec: the speculation where a call sets none.
-        draft_head: trained drafter weights, bound to this model; the registry knows who drafts
-            with them.
+        drafter: the file of a draft head, in place of the model's own.
+        draft_ids: a file of the only ids that the head guesses.
+        find_head: makes another draft head for the loaded model; the registry knows who drafts
+            with it.
         verbose: show how far loading is, where stderr is a terminal.
 
     Attributes:
@@ -65,7 +68,9 @@ class LLM:
         spec: SpecOptions,
         max_sequences: int,
         registry: Registry | None = None,
-        draft_head: DraftHead | None = None,
+        drafter: GGUFFile | None = None,
+        draft_ids: str | os.PathLike[str] | None = None,
+        find_head: FindHead | None = None,
         verbose: bool = False,
     ) -> None:
         self._available = available_memory(ops.device)
@@ -82,7 +87,12 @@ class LLM:
             trunk, ops, context=context, kv_type=kv_type, max_sequences=max_sequences
         )
         registry = registry or default_registry()
-        self.speculation = Speculation(self.target, registry, draft_head)
+        load_head = own_nextn if drafter is None else load_nextn
+        self._head_file = drafter or gguf
+        vocab_size = self.target.vocab_size
+        self._head_ids = None if draft_ids is None else read_draft_ids(draft_ids, vocab_size)
+        own_head = partial(load_head, self._head_file, trunk, self.target, self._head_ids)
+        self.speculation = Speculation(self.target, registry, find_head or own_head)
         self.speculation.resolve(spec)  # so that a bad name is told now
         self.generator = Generator(self.target, self.tokenizer, self.speculation, spec)
 
@@ -189,7 +199,13 @@ class LLM:
         """What the model needs in memory, beside what the machine had before it was loaded."""
         target = self.target
         plan = memory_plan(
-            self.gguf, self.context, target.kv_type, target.max_sequences, target.ops.device
+            self.gguf,
+            self.context,
+            target.kv_type,
+            target.max_sequences,
+            target.ops.device,
+            self._head_file if self.speculation.loaded_head else None,
+            self._head_ids,
         )
         return replace(plan, available=self._available)
 
@@ -235,6 +251,7 @@ def load(
     path: str | os.PathLike[str] | None = None,
     *,
     draft_model: str | os.PathLike[str] | None = None,
+    draft_ids: str | os.PathLike[str] | None = None,
     device: str = "auto",
     context: int | None = None,
     kv_type: KVType = "f16",
@@ -248,8 +265,11 @@ def load(
     """Load a GGUF model.
 
     Args:
-        path: the file, any part of a split one, a name that was pulled; None: smollm2-135m.
+        path: the file, any part of a split one, a name that was pulled, or "tiny" or None:
+            the model that comes with specrt.
         draft_model: a drafter's file.
+        draft_ids: a file of ids, one a line: the draft head guesses only those, which is faster
+            where the LM head is most of a draft. ``python -m specrt count-ids`` makes one.
         device: "cpu", "cuda", "auto" (cuda where it is usable, else cpu), or for checking, slow:
             "emulator" (the CUDA kernels on the CPU) and "reference".
         context: positions of a sequence; None: the model's, at most 8192.
@@ -281,8 +301,9 @@ def load(
     gguf = open_gguf(find_model(path))
     check_architecture(gguf)
     draft_model = DRAFT_MODEL.from_environment() if draft_model is None else draft_model
-    if draft_model is not None:
-        check_drafter(gguf, open_gguf(draft_model))
+    drafter = None if draft_model is None else open_gguf(draft_model)
+    if drafter is not None:
+        check_drafter(gguf, drafter)
     llm = LLM(
         gguf,
         ops,
@@ -291,6 +312,8 @@ def load(
         spec=options,
         max_sequences=max_sequences,
         registry=registry,
+        drafter=drafter,
+        draft_ids=DRAFT_IDS.from_environment() if draft_ids is None else draft_ids,
         verbose=verbose,
     )
     llm.warm_up()
@@ -300,24 +323,24 @@ def load(
 
 
 def find_model(path: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
-    """The file: a path as it is, a pulled model's by name, the default's without a path.
+    """The file: a path as it is, a pulled model's by name, by "tiny" or None the embedded one.
 
     Raises:
         OptionError: no such file, and no model of that name was pulled.
     """
-    name = DEFAULT_MODEL if path is None else os.fspath(path)
+    name = TINY if path is None else os.fspath(path)
     if path is not None and (os.path.exists(name) or name.endswith(".gguf")):
         return path
+    if name == TINY:
+        return embedded_model()
     if name not in MODELS:
         raise OptionError(
             f"no file {name!r}, and no model of that name: expected a path, or one of "
-            f"{', '.join(MODELS)}"
+            f"{', '.join((TINY, *MODELS))}"
         )
     found = cached(name)
     if found is None:
-        given = "no model given and " if path is None else ""
         raise OptionError(
-            f"{given}{name} is not there yet: run `python -m specrt pull {name}`, or pass a GGUF "
-            "file"
+            f"{name} is not there yet: run `python -m specrt pull {name}`, or pass a GGUF file"
         )
     return found

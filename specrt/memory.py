@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 
 from specrt.devices import available_memory
+from specrt.drafters.nextn_head import own_nextn
 from specrt.errors import OptionError
+from specrt.experts import experts_of
 from specrt.gguf.reader import GGUFFile
 from specrt.host import HostOps
-from specrt.host.weights import HostTable, HostWeight
+from specrt.host.weights import HostExperts, HostTable, HostWeight
 from specrt.models import load_trunk
 from specrt.models.decoder import Decoder
 from specrt.models.loader import Dims
 from specrt.ops import PAGE, Array, KVType, Role
+from specrt.state.recurrent import RecurrentLayer, RecurrentShape
 
 DEFAULT_CONTEXT = 8192
 DEFAULT_SEQUENCES = 4
@@ -36,6 +39,7 @@ class MemoryPlan:
         kv_per_token: of one position in all layers.
         kv: of all sequences at the whole context; a page of it is taken when it is first written,
             2 MiB at a time where the system gives huge pages.
+        state: of recurrent layers, of all sequences; a page is taken likewise.
         buffers: rotary tables, norms, and what a step of the most rows works in.
         logits: of the longest windows of all sequences; made when a token is first sampled.
         context: positions.
@@ -48,6 +52,7 @@ class MemoryPlan:
     weights: int
     kv_per_token: int
     kv: int
+    state: int
     buffers: int
     logits: int
     context: int
@@ -59,7 +64,7 @@ class MemoryPlan:
     @property
     def needed(self) -> int:
         """The sum."""
-        return self.weights + self.kv + self.buffers + self.logits + self.drafter
+        return self.weights + self.kv + self.state + self.buffers + self.logits + self.drafter
 
     def rows(self) -> list[tuple[str, str]]:
         """Labels and values, as ``inspect`` shows them."""
@@ -69,6 +74,7 @@ class MemoryPlan:
             ("weights", mebibytes(self.weights)),
             ("KV per 1k tokens", f"{mebibytes(self.kv_per_token * 1024)} ({self.kv_type})"),
             (f"KV at context {self.context}", f"{mebibytes(self.kv)} in {sequences}"),
+            *([("recurrent states", mebibytes(self.state))] if self.state else []),
             ("work buffers", mebibytes(self.buffers)),
             ("logits of sampled tokens", f"up to {mebibytes(self.logits)}"),
             ("drafter", mebibytes(self.drafter) if self.drafter else "none"),
@@ -92,7 +98,12 @@ class Counting:
     A buffer is one value under any shape, and a weight stays in its file.
     """
 
-    made = made_kv = made_weights = kv_per_token = 0
+    made = made_kv = made_state = made_weights = kv_per_token = 0
+
+    @property
+    def total(self) -> int:
+        """All bytes that were made."""
+        return self.made + self.made_kv + self.made_state + self.made_weights
 
     def mapped_bytes(self, embedding: Any) -> int:
         """Of the file, where ``embed`` reads rows: none."""
@@ -118,6 +129,14 @@ class Counting:
         self.kv_per_token += size // (num_pages * PAGE)
         return layer
 
+    def recurrent_layer(self, shape: RecurrentShape, num_slots: int) -> RecurrentLayer:
+        """A layer that looks like one of so many sequences."""
+        before = self.made
+        layer = super().recurrent_layer(shape, num_slots)  # type: ignore[misc]
+        self.made_state += self.made - before
+        self.made = before
+        return cast(RecurrentLayer, layer)
+
 
 class CountingHostOps(Counting, HostOps):
     """What the CPU holds."""
@@ -132,6 +151,10 @@ class CountingHostOps(Counting, HostOps):
     def weight(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> HostWeight:
         """A weight as far as it is not computed with."""
         return HostWeight(tensor, role, bias, self._count)
+
+    def expert_weight(self, tensor: Any, role: Role = "int8") -> HostExperts:
+        """The same of all experts."""
+        return HostExperts(tensor, role, self._count)
 
     def mapped_bytes(self, embedding: HostTable) -> int:
         """All rows, be they packed for the head too or not."""
@@ -158,6 +181,12 @@ def counting_ops(device: str) -> Any:
             self.made_weights += math.prod(tiles_shape(tensor.type.name, tensor.raw.shape))
             return HostWeight(tensor, role, bias, lambda num_bytes: np.zeros(0, np.uint8))
 
+        def expert_weight(self, tensor: Any, role: Role = "int8") -> Any:
+            """The same of all experts."""
+            for expert in experts_of(tensor):
+                self.made_weights += math.prod(tiles_shape(expert.type.name, expert.raw.shape))
+            return HostExperts(tensor, role, lambda num_bytes: np.zeros(0, np.uint8))
+
     return CountingKernelOps(Emulator())
 
 
@@ -167,6 +196,8 @@ def memory_plan(
     kv_type: KVType = "f16",
     max_sequences: int = DEFAULT_SEQUENCES,
     device: str = "cpu",
+    head: GGUFFile | None = None,
+    head_ids: np.ndarray | None = None,
 ) -> MemoryPlan:
     """Plan for a file whose architecture runs here, by loading it and holding nothing.
 
@@ -176,6 +207,9 @@ def memory_plan(
         kv_type: how keys and values are stored.
         max_sequences: sequences.
         device: an op set's, which lays caches and buffers out as it likes.
+        head: the file of the draft head that is loaded too, the target's own or another; None for
+            none.
+        head_ids: those that it guesses, None for all.
 
     Raises:
         SpecrtError: what loading raises.
@@ -190,10 +224,11 @@ def memory_plan(
         kv_type=kv_type,
         max_sequences=max_sequences,
     )
-    return MemoryPlan(
+    plan = MemoryPlan(
         weights=ops.made_weights + ops.mapped_bytes(trunk.token_embd),
         kv_per_token=ops.kv_per_token,
         kv=ops.made_kv,
+        state=ops.made_state,
         buffers=ops.made,
         logits=math.prod(target.logits_shape) * 4,
         context=context,
@@ -202,6 +237,11 @@ def memory_plan(
         drafter=0,
         available=available_memory(device),
     )
+    if head is None:
+        return plan
+    before = ops.total
+    own_nextn(head, trunk, target, head_ids)
+    return replace(plan, drafter=ops.total - before)
 
 
 def usable_context(gguf: GGUFFile, context: int | None) -> int:

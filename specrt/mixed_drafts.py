@@ -67,7 +67,10 @@ class MixedDrafts:
         inner = self._inner
         if inner is None:
             return [[] for _ in contexts]
-        asked = [c._replace(num_draft=min(c.num_draft, inner.max_draft)) for c in contexts]
+        asked = [
+            context._replace(num_draft=min(context.num_draft, inner.max_draft), pmin=0.0)
+            for context in contexts
+        ]
         return [draft.tokens for draft in inner.propose(asked)]
 
     def _mix(self, context: DraftContext, guesses: list[int]) -> list[int]:

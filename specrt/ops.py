@@ -15,7 +15,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from .acts import Acts
+from .experts import Experts, ExpertWeight, Routed
 from .state.draw import Draw
+from .state.recurrent import RecurrentLayer, RecurrentShape
 
 Array = Any
 """An array of the op set's device (``numpy.ndarray`` on the reference and on the host)."""
@@ -23,7 +25,7 @@ Array = Any
 Role = Literal["int8", "int8x2", "f32"]
 """How a weight's input is prepared: int8 blocks of 32, those twice, or float32."""
 
-Activation = Literal["silu", "gelu_tanh"]
+Activation = Literal["silu", "gelu_tanh", "sigmoid"]
 RopePairing = Literal["neox", "interleaved"]
 KVType = Literal["f32", "f16", "q8_0"]
 DeviceName = Literal["auto", "cpu", "cuda", "emulator", "reference"]
@@ -54,15 +56,18 @@ class StepInputs(Protocol):
     """All that changes between two runs of a program, in one int32 block.
 
     ``tokens`` [T], ``positions`` [T], ``row_seqs`` [T] (which of the B sequences a row is of),
-    ``row_offsets`` [B + 1], ``page_table`` [B, pages of the context] and
-    ``ring_table`` [B, ring pages]. The arrays have the maximal sizes; a program reads the first T
-    rows and B sequences.
+    ``row_offsets`` [B + 1], ``slots``, ``live`` and ``pending`` [B] (of recurrent states),
+    ``page_table`` [B, pages of the context] and ``ring_table`` [B, ring pages]. The arrays have the
+    maximal sizes; a program reads the first T rows and B sequences.
     """
 
     tokens: Array
     positions: Array
     row_seqs: Array
     row_offsets: Array
+    slots: Array
+    live: Array
+    pending: Array
     page_table: Array
     ring_table: Array
 
@@ -125,9 +130,15 @@ class Ops(Protocol):
     def table(self, tensor: Any) -> Any:
         """A matrix of which only ``embed`` reads rows."""
 
+    def expert_weight(self, tensor: Any, role: Role = "int8") -> ExpertWeight:
+        """Matrices of one tensor [E, N, K], which ``moe`` reads."""
+
     def vector(self, tensor: Any) -> Array: ...
 
     def acts(self, num_rows: int, width: int, weights: Sequence[Any]) -> Acts: ...
+
+    def routed(self, num_rows: int, experts: Sequence[Experts]) -> Routed:
+        """Room for rows on their way to the experts of any of these layers."""
 
     def step_inputs(
         self, num_rows: int, num_seqs: int, num_pages: int, ring_pages: int
@@ -143,6 +154,8 @@ class Ops(Protocol):
     def kv_read(self, cache: Any, pages: Array, positions: Array) -> tuple[Array, Array]: ...
 
     def kv_write(self, cache: Any, pages: Array, positions: Array, k: Array, v: Array) -> None: ...
+
+    def recurrent_layer(self, shape: RecurrentShape, num_slots: int) -> RecurrentLayer: ...
 
     def embed(self, weight: Any, step: Any, *, scale: float, out: Array) -> None: ...
 
@@ -189,6 +202,25 @@ class Ops(Protocol):
         softcap: float = 0.0,
     ) -> None: ...
 
+    def causal_conv(
+        self, u: Array, weight: Array, layer: Any, step: Any, *, out: Array
+    ) -> None: ...
+
+    def gated_delta(
+        self,
+        qkv: Array,
+        alpha: Array,
+        beta: Array,
+        layer: Any,
+        step: Any,
+        *,
+        a: Array,
+        dt_bias: Array,
+        eps: float,
+        out: Array,
+        states_out: Array | None = None,
+    ) -> None: ...
+
     def glu(
         self,
         gate: Array,
@@ -200,9 +232,26 @@ class Ops(Protocol):
     ) -> None:
         """Gate rows; with ``out`` None they are only prepared, and gate and up are used up."""
 
+    def route(self, logits: Array, *, out: Routed) -> None: ...
+
+    def moe(
+        self,
+        acts: Acts,
+        experts: Experts,
+        routed: Routed,
+        *,
+        activation: Activation,
+        out: Array,
+        add: Array | None = None,
+        shared: Array | None = None,
+        shared_gate: Array | None = None,
+    ) -> None: ...
+
     def head(
         self, weight: Any, acts: Any, *, ids: Array, logits: Array | None, softcap: float
     ) -> None: ...
+
+    def top_k(self, logits: Array, *, ids: Array, values: Array) -> None: ...
 
     def accept(self, ids: Array, step: Any, *, out: Array) -> None: ...
 

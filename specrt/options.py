@@ -144,7 +144,7 @@ class GovernorOptions:
         memory: what one more observation of a position leaves of the older ones' weight.
         idle_memory: what a draft that did not reach a position leaves of them.
         propose_memory: like ``memory``, for whether the drafter proposes at all.
-        prior: the probability of a match before any was seen.
+        prior: the probability of a match before any was seen, or the gate's if that is more.
         prior_weight: how many observations outweigh the prior, and a position's neighbour.
         allowance: what drafting may lose per emitted token, in plain steps.
         first_credit: what it may lose at the beginning, in plain steps.

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 SAMPLE_BYTES = 4096
+HEAD_PREFIX = "head "
+"""Of the names of what a draft head keeps."""
 
 
 class Session:
@@ -161,6 +163,7 @@ class Session:
             "header": np.frombuffer(json.dumps(header).encode(), np.uint8),
             "tokens": sequence.history[: sequence.cursor.cache_len],
             **self._target.export_state(sequence),
+            **self._head_state(sequence),
         }
         target = Path(path)
         partial = target.with_name(f"{target.name}.{os.getpid()}.part")
@@ -171,6 +174,22 @@ class Session:
         finally:
             with suppress(FileNotFoundError):
                 partial.unlink()
+
+    def _head_state(self, sequence: Sequence) -> dict[str, np.ndarray]:
+        head = self._llm.speculation.loaded_head
+        state = {} if head is None else head.export_state(sequence)
+        return {HEAD_PREFIX + name: values for name, values in state.items()}
+
+    def _take_head_state(self, arrays: dict[str, np.ndarray]) -> None:
+        """A head that finds nothing hears of all rows anew when it next drafts."""
+        head = self._llm.speculation.loaded_head
+        state = {
+            name.removeprefix(HEAD_PREFIX): values
+            for name, values in arrays.items()
+            if name.startswith(HEAD_PREFIX)
+        }
+        if head is not None and state:
+            head.import_state(self._open(), state)
 
     @classmethod
     def load(cls, llm: LLM, path: str | os.PathLike[str]) -> Session:
@@ -201,6 +220,7 @@ class Session:
             sequence = session._open()
             sequence.history[: len(saved.tokens)] = saved.tokens
             target.import_state(sequence, len(saved.tokens), saved.arrays)
+            session._take_head_state(saved.arrays)
             session.messages = saved.header["messages"]
         except BaseException:
             session.close()

@@ -126,6 +126,10 @@ DRAFT_MODEL: Final = Setting(
     "draft_model", "--draft-model", ("--spec-draft-model", "--mtp-draft-model"),
     _variables("_DRAFT_MODEL"), str, "a path", "none", "a drafter's file", "FILE",
 )  # fmt: skip
+DRAFT_IDS: Final = Setting(
+    "draft_ids", "--draft-ids", ("--spec-draft-ids",), _variables("_DRAFT_IDS"), str, "a path",
+    "all", "a file of the only ids that a draft head guesses, as count-ids prints it", "FILE",
+)  # fmt: skip
 CONTEXT: Final = Setting(
     "context", "--context", (), (), _within(int, 1, float("inf")), "an integer >= 1",
     "the model's, at most 8192", "positions of a sequence",
@@ -150,7 +154,7 @@ GRAPH_BUDGET: Final = Setting(
     "device memory of CUDA graphs, 0 for none", "MIB",
 )  # fmt: skip
 
-SPECULATION: Final = (SPEC, SPEC_TYPE, SPEC_DRAFT, SPEC_PMIN, DRAFT_MODEL)
+SPECULATION: Final = (SPEC, SPEC_TYPE, SPEC_DRAFT, SPEC_PMIN, DRAFT_MODEL, DRAFT_IDS)
 MODEL: Final = (CONTEXT, THREADS, KV_TYPE, DEVICE, GRAPH_BUDGET)
 SETTINGS: Final = SPECULATION + MODEL
 

@@ -14,17 +14,18 @@ from specrt.llm import LLM
 from specrt.pull import cached
 
 GOLDEN = Path(__file__).parent / "golden"
-FLOAT_GOLDENS = ("llama", "qwen3", "gemma3")
-QUANT_GOLDENS = ("llama-quant", "qwen3-quant")
+FLOAT_GOLDENS = ("llama", "qwen3", "gemma3", "qwen35", "qwen35moe")
+QUANT_GOLDENS = ("llama-quant", "qwen3-quant", "qwen35-quant")
 GOLDENS = FLOAT_GOLDENS + QUANT_GOLDENS
+HEAD_GOLDENS = ("qwen35", "qwen35-accept", "qwen35-quant", "qwen35moe")
 
 
 def golden_path(name: str) -> Path:
     return GOLDEN / name / "model.gguf"
 
 
-def golden_arrays(name: str) -> dict[str, np.ndarray]:
-    with np.load(GOLDEN / name / "golden.npz") as file:
+def golden_arrays(name: str, file_name: str = "golden.npz") -> dict[str, np.ndarray]:
+    with np.load(GOLDEN / name / file_name) as file:
         return {key: file[key] for key in file.files}
 
 

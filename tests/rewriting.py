@@ -8,9 +8,20 @@ import gguf
 
 
 def rewritten(
-    source: Path, path: Path, *, keys=None, tensors=None, extra=None, drop: tuple[str, ...] = ()
+    source: Path,
+    path: Path,
+    *,
+    keys=None,
+    tensors=None,
+    types=None,
+    extra=None,
+    drop: tuple[str, ...] = (),
 ) -> Path:
-    """A copy of a file with keys or tensors exchanged or dropped, and tensors added."""
+    """A copy of a file with keys or tensors exchanged or dropped, and tensors added.
+
+    Args:
+        types: of exchanged tensors that are quantised.
+    """
     reader = gguf.GGUFReader(source)
     architecture = reader.fields["general.architecture"].contents()
     writer = gguf.GGUFWriter(path, architecture)
@@ -27,7 +38,7 @@ def rewritten(
             continue
         values = (tensors or {}).get(tensor.name)
         if values is not None:
-            writer.add_tensor(tensor.name, values)
+            writer.add_tensor(tensor.name, values, raw_dtype=(types or {}).get(tensor.name))
         else:
             writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
     for name, values in (extra or {}).items():

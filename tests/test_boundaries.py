@@ -12,11 +12,13 @@ from tests.tiny_model import write_tiny_model
 
 PARAMS = SamplingParams(max_tokens=60, ignore_eos=True, temperature=1.0, seed=3, logprobs=0)
 PROMPT = "the rain and the hill "
+GOLDEN = ("llama", "gemma3", "qwen35")
 
 
-@pytest.fixture(scope="module")
-def loaded(tmp_path_factory):
-    return load_scripted(write_tiny_model(tmp_path_factory.mktemp("tiny") / "tiny.gguf"))
+@pytest.fixture(scope="module", params=["llama", "qwen35"])
+def loaded(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
+    return load_scripted(write_tiny_model(path, architecture=request.param))
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +134,7 @@ def test_streams_show_whole_characters_and_in_all_the_text(loaded, num_draft):
 
 
 @pytest.mark.parametrize("missing", range(1, 15))
-@pytest.mark.parametrize("name", ["llama", "gemma3"])
+@pytest.mark.parametrize("name", GOLDEN)
 def test_prompts_that_nearly_fill_a_context_of_no_whole_pages(golden, name, missing):
     llm, drafts = golden[name]
     ids = list(range(100, 200))[: 100 - missing]
@@ -147,10 +149,10 @@ def test_prompts_that_nearly_fill_a_context_of_no_whole_pages(golden, name, miss
 
 @pytest.fixture(scope="module")
 def golden():
-    return {name: load_scripted(golden_path(name), context=100) for name in ("llama", "gemma3")}
+    return {name: load_scripted(golden_path(name), context=100) for name in GOLDEN}
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma3"])
+@pytest.mark.parametrize("name", GOLDEN)
 @pytest.mark.parametrize("kept", range(61, 68))
 def test_rejection_over_the_end_of_a_page_then_a_turn_that_shares_the_prefix(golden, name, kept):
     """Rejected rows lie on both sides of position 64 when the next turn takes the prefix up."""

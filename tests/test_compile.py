@@ -17,7 +17,7 @@ UNTYPED = [name for name, module in MODULES.items() if not module.type]
 BOUNDS = re.compile(r"\.entry (\w+)\([^)]*\)\s*\.maxntid (\d+)[^{]*?(?:\.minnctapersm (\d+))?\s*\{")
 FEW = {"embed": (75, 120)}
 """Files that are a few lines over what another holds on all architectures."""
-NARROW = {"accept", "head", "sample"}
+NARROW = {"accept", "causal_conv", "gated_delta", "head", "route", "sample", "top_k"}
 """Files without a form that loads all of its rows 16 bytes at a time."""
 NARROW_LOADS = {"select": 1, "rope_kv": 3, "attention": 2}
 """Most loads of wide forms that are of no row: which it is, where it stands, what it sums to."""
@@ -95,7 +95,7 @@ def test_linear_reads_weights_and_rows_16_bytes_at_a_time(kind):
 
 
 def test_top_k_loads_16_bytes_at_a_time():
-    loads = of_ptx(COMPILER.ptx(MODULES["head"].text))["head_top_k_aligned"].loads
+    loads = of_ptx(COMPILER.ptx(MODULES["top_k"].text))["top_k_aligned"].loads
     assert loads[128] and sum(loads.values()) == loads[128] + 1  # the values of the ids found
 
 

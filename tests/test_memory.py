@@ -36,7 +36,7 @@ def made(monkeypatch):
     return sizes
 
 
-@pytest.mark.parametrize("name", ["gemma3", "qwen3-quant"])
+@pytest.mark.parametrize("name", ["gemma3", "qwen3-quant", "qwen35moe"])
 def test_a_model_on_the_emulator_holds_what_the_plan_says(name, monkeypatch):
     sizes, real = [], KernelOps.buffer
 
@@ -53,7 +53,8 @@ def test_a_model_on_the_emulator_holds_what_the_plan_says(name, monkeypatch):
     plan = llm.plan
     assert sum(sizes) == 0
     assert plan.kv == kv_bytes(llm) > 0
-    assert plan.buffers == held - plan.kv > 0
+    assert plan.state == state_bytes(llm)
+    assert plan.buffers == held - plan.kv - plan.state > 0
     assert plan.weights == tile_bytes(llm)
 
 
@@ -65,7 +66,15 @@ def tile_bytes(llm):
 
 
 def kv_bytes(llm):
-    arrays = [getattr(c, n) for c in llm.target.caches for n in ("k", "v", "k_scale", "v_scale")]
+    return held_bytes(llm, "k", "v", "k_scale", "v_scale")
+
+
+def state_bytes(llm):
+    return held_bytes(llm, "states", "tails", "log_u", "log_k", "log_delta", "log_decay")
+
+
+def held_bytes(llm, *names):
+    arrays = [getattr(cache, name, None) for cache in llm.target.caches for name in names]
     return sum(array.nbytes for array in arrays if array is not None)
 
 
@@ -80,13 +89,15 @@ def kv_bytes(llm):
 )
 @pytest.mark.parametrize("name", GOLDENS)
 def test_a_loaded_model_holds_what_the_plan_says(name, options, made):
-    llm = specrt.load(golden_path(name), verbose=False, **options)
+    llm = specrt.load(golden_path(name), verbose=False, spec="ngram", **options)
     held = sum(made)
     made.clear()
     plan = llm.plan
     assert sum(made) == 0
+    assert plan.drafter == 0
     assert plan.kv == kv_bytes(llm) > 0
-    assert plan.buffers == held - plan.kv > 0
+    assert plan.state == state_bytes(llm)
+    assert plan.buffers == held - plan.kv - plan.state > 0
     assert plan.weights == tile_bytes(llm) + llm.target._trunk.token_embd.raw.nbytes
     with open_gguf(golden_path(name)) as gguf:
         assert memory_plan(gguf, **options).rows()[:-1] == plan.rows()[:-1]

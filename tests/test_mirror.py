@@ -14,7 +14,8 @@ from specrt.reference import ReferenceOps
 
 ROOT = Path(__file__).parent.parent
 NOT_OPS = {"record", "buffer", "weight", "table", "vector", "acts", "step_inputs"}
-NOT_OPS |= {"draws", "kv_layer", "kv_read", "kv_write", "assign", "to_host"}
+NOT_OPS |= {"expert_weight", "routed"}
+NOT_OPS |= {"draws", "recurrent_layer", "kv_layer", "kv_read", "kv_write", "assign", "to_host"}
 TABLE = {
     name: member for name, member in inspect.getmembers(Ops, inspect.isfunction) if name[0] != "_"
 }

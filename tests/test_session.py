@@ -94,7 +94,7 @@ def test_a_finished_answer_joins_before_its_last_piece_is_given_out(llm, max_tok
 
 
 @pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0"])
-@pytest.mark.parametrize("name", ["llama", "gemma3"])
+@pytest.mark.parametrize("name", ["llama", "gemma3", "qwen35"])
 def test_a_saved_session_goes_on_bit_for_bit(name, kv_type, tmp_path):
     llm = load_golden(name, kv_type=kv_type, spec="ngram")
     ids = golden_arrays(name)["tokens"].tolist()
@@ -218,5 +218,34 @@ def test_a_file_that_no_model_can_have_saved_is_refused(llm, name, change, tmp_p
     with path.open("wb") as file:
         np.savez(file, **arrays)
     with pytest.raises(SpecrtError):
+        Session.load(llm, path)
+    assert llm.target.num_open == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("state0", lambda a: a[..., :-1]),
+        ("tail1", lambda a: a[1:]),
+        ("log_k0", lambda a: a[1:]),
+        ("log_u1", lambda a: a.astype(np.float64)),
+        ("log_decay0", lambda a: np.float32(1)),
+        ("log_decay0", lambda a: np.concatenate([a] * 300)),
+        ("log_decay0", lambda a: a[:0]),
+        ("log_decay0", None),
+    ],
+)
+def test_a_file_of_a_hybrid_that_no_model_can_have_saved_is_refused(name, change, tmp_path):
+    llm, path = load_golden("qwen35"), tmp_path / "saved"
+    with llm.session() as session:
+        session.generate([1, 2, 3], PARAMS)
+        session.save(path)
+    with np.load(path) as file:
+        arrays = {key: file[key] for key in file.files}
+    changed = {} if change is None else {name: change(arrays[name])}
+    del arrays[name]
+    with path.open("wb") as file:
+        np.savez(file, **arrays, **changed)
+    with pytest.raises(MismatchError, match="saved state"):
         Session.load(llm, path)
     assert llm.target.num_open == 0

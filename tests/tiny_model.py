@@ -16,6 +16,13 @@ TEMPLATE = (
     "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
 )
 WIDTH, HEADS, KV_HEADS, HEAD_DIM, FFN, LAYERS, CONTEXT = 64, 4, 2, 32, 96, 2, 512
+RECURRENT = {
+    "ssm.conv_kernel": 4,
+    "ssm.state_size": 20,
+    "ssm.group_count": 2,
+    "ssm.time_step_rank": 6,
+    "ssm.inner_size": 120,
+}
 MERGES = ["t h", "th e", "a n", "e r", "i n", "o n", "r e"]
 
 
@@ -29,11 +36,12 @@ def write_tiny_model(
     head_dim: int = HEAD_DIM,
     seed: int = 0,
 ) -> Path:
-    """Write a llama model over byte-level pieces; most of its tokens are printable text.
+    """Write a model over byte-level pieces; most of its tokens are printable text.
 
     Args:
         template: the chat template, None for none.
-        architecture: written under this name.
+        architecture: written under this name; ``qwen35`` has a recurrent block, all others have
+            llama's blocks.
         drop: keys (without the architecture) and tensors to leave out.
         context: that it says it was trained for.
         head_dim: of queries, keys and values.
@@ -53,18 +61,21 @@ def write_tiny_model(
     if template is not None:
         writer.add_chat_template(template)
     random = np.random.default_rng(seed)
-    for name, shape in _shapes(vocab_size, head_dim).items():
+    for name, shape in _shapes(vocab_size, architecture, head_dim).items():
         if name not in drop:
             values = np.ones(shape) if len(shape) == 1 else random.normal(0, 0.15, shape)
+            values *= -0.2 if name.endswith("ssm_a") else 1
             kind = np.float32 if len(shape) == 1 else np.float16
             writer.add_tensor(name, values.astype(kind))
     write_all(writer)
     return path
 
 
-def required_keys() -> list[str]:
+def required_keys(architecture: str = "llama") -> list[str]:
     """Keys without which the model cannot be run, without the architecture."""
+    own = [*RECURRENT, "rope.dimension_sections"] if architecture == "qwen35" else []
     return [
+        *own,
         "context_length",
         "embedding_length",
         "block_count",
@@ -74,8 +85,8 @@ def required_keys() -> list[str]:
     ]
 
 
-def required_tensors() -> list[str]:
-    return [name for name in _shapes(1) if name != "output.weight"]
+def required_tensors(architecture: str = "llama") -> list[str]:
+    return [name for name in _shapes(1, architecture) if name != "output.weight"]
 
 
 def _keys(
@@ -91,6 +102,9 @@ def _keys(
         "attention.key_length": head_dim,
         "attention.value_length": head_dim,
     }
+    if architecture == "qwen35":
+        integers |= RECURRENT | {"rope.dimension_count": 16, "full_attention_interval": LAYERS}
+        writer.add_array("qwen35.rope.dimension_sections", [3, 3, 2, 0])
     for name, value in integers.items():
         if name not in drop:
             writer.add_uint32(f"{architecture}.{name}", value)
@@ -98,23 +112,51 @@ def _keys(
         writer.add_float32(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5)
 
 
-def _shapes(vocab_size: int, head_dim: int = HEAD_DIM) -> dict[str, tuple[int, ...]]:
+def _shapes(
+    vocab_size: int, architecture: str, head_dim: int = HEAD_DIM
+) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (vocab_size, WIDTH),
         "output.weight": (vocab_size, WIDTH),
         "output_norm.weight": (WIDTH,),
     }
+    hybrid = architecture == "qwen35"
     for layer in range(LAYERS):
-        block = {
-            "attn_norm": (WIDTH,),
-            "attn_q": (HEADS * head_dim, WIDTH),
-            "attn_k": (KV_HEADS * head_dim, WIDTH),
-            "attn_v": (KV_HEADS * head_dim, WIDTH),
-            "attn_output": (WIDTH, HEADS * head_dim),
-            "ffn_norm": (WIDTH,),
-            "ffn_gate": (FFN, WIDTH),
-            "ffn_up": (FFN, WIDTH),
-            "ffn_down": (WIDTH, FFN),
+        recurrent = hybrid and layer < LAYERS - 1
+        mixer = _delta_shapes() if recurrent else _attention_shapes(head_dim, gated=hybrid)
+        ffn = {
+            "attn_norm.weight": (WIDTH,),
+            f"{'post_attention' if hybrid else 'ffn'}_norm.weight": (WIDTH,),
+            "ffn_gate.weight": (FFN, WIDTH),
+            "ffn_up.weight": (FFN, WIDTH),
+            "ffn_down.weight": (WIDTH, FFN),
         }
-        shapes |= {f"blk.{layer}.{name}.weight": shape for name, shape in block.items()}
+        shapes |= {f"blk.{layer}.{name}": shape for name, shape in (mixer | ffn).items()}
     return shapes
+
+
+def _attention_shapes(head_dim: int, gated: bool) -> dict[str, tuple[int, ...]]:
+    norms = {f"attn_{n}_norm.weight": (head_dim,) for n in "qk"} if gated else {}
+    return norms | {
+        "attn_q.weight": (HEADS * head_dim * (1 + gated), WIDTH),
+        "attn_k.weight": (KV_HEADS * head_dim, WIDTH),
+        "attn_v.weight": (KV_HEADS * head_dim, WIDTH),
+        "attn_output.weight": (WIDTH, HEADS * head_dim),
+    }
+
+
+def _delta_shapes() -> dict[str, tuple[int, ...]]:
+    size, heads = RECURRENT["ssm.state_size"], RECURRENT["ssm.time_step_rank"]
+    inner = heads * size
+    channels = inner + 2 * RECURRENT["ssm.group_count"] * size
+    return {
+        "attn_qkv.weight": (channels, WIDTH),
+        "attn_gate.weight": (inner, WIDTH),
+        "ssm_conv1d.weight": (channels, RECURRENT["ssm.conv_kernel"]),
+        "ssm_dt.bias": (heads,),
+        "ssm_a": (heads,),
+        "ssm_alpha.weight": (heads, WIDTH),
+        "ssm_beta.weight": (heads, WIDTH),
+        "ssm_norm.weight": (size,),
+        "ssm_out.weight": (WIDTH, inner),
+    }

@@ -18,7 +18,7 @@ from benchmarks.peers.ratios import Bars, bounds_of, compare, verdicts
 from benchmarks.peers.summary import comparable, lossless, rates, summarise
 from benchmarks.peers.tables import show_comparisons, show_engines, show_results
 from specrt.bench.arguments import add_answers, add_json, names, positive, positive_number
-from specrt.bench.prompts import load_prompts
+from specrt.bench.prompts import prompts_for
 from specrt.bench.report import Bound, check_writable, save, show_bounds
 from specrt.bench.timing import machine, model_file
 from specrt.cli import flags
@@ -33,7 +33,7 @@ PROBES, PROBE_TOKENS = 4, 48
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The flags of this command."""
-    parser.add_argument("--model", metavar="FILE", help="a GGUF file, or a name that was pulled")
+    parser.add_argument("--model", metavar="FILE", help=flags.MODEL_HELP)
     flags.add_settings(parser, "model", (CONTEXT, THREADS))
     flags.add_speculation(parser)
     add_answers(parser)
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     check_writable(args.json)
     path = Path(find_model(args.model))
     cases = Cases(path)
-    prompts = load_prompts(args.prompts)
+    prompts = prompts_for(path, args.prompts)
     asked = [cases.of(prompt, args.tokens, args.ignore_eos) for prompt in prompts]
     bars = Bars(**{name: getattr(args, f"bar_{name}") for name in Bars.__dataclass_fields__})
     bars.check_plan([prompt.category for prompt in prompts], args.rounds)

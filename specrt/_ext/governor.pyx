@@ -46,6 +46,11 @@ cdef class CostCurve:
         self.largest = self.reference = -1
 
     @property
+    def is_blank(self):
+        """True before any call was counted."""
+        return self.reference < 0
+
+    @property
     def wants_seed(self):
         """True where it is time to measure, first or anew; not before a first call was counted.
 
@@ -238,7 +243,7 @@ cdef class Acceptance:
     cdef bint probing              # it does not look worth it
     cdef double memory, idle_memory, propose_memory, prior_weight
 
-    def __cinit__(self, CostCurve drafts not None, options):
+    def __cinit__(self, CostCurve drafts not None, options, double prior):
         cdef int broken
         self.drafts = drafts
         self.memory, self.idle_memory = options.memory, options.idle_memory
@@ -246,7 +251,7 @@ cdef class Acceptance:
         self.limit = 4
         for broken in range(2):
             self.reached[broken][1] = self.prior_weight
-            self.matched[broken][1] = self.prior_weight * options.prior
+            self.matched[broken][1] = self.prior_weight * prior
 
     cdef void count_proposed(self, int num_proposed) noexcept:
         cdef int i
@@ -321,11 +326,12 @@ cdef class AdaptivePolicy:
     The risk is a credit, in plain tokens. Each emitted token adds the allowance; a step that drafts
     adds what it saved against plain decoding of what it emitted, or subtracts what it lost, by the
     curves and not by its own seconds, which a busy machine can stretch or shrink; what the
-    speculators spend on hearing of the kept rows is subtracted too. A draft that missed costs at
-    least ``least_loss``, whatever the curves say. No draft is longer than the credit could pay if
-    all of it missed. Where none looks worth it, a short probe goes out whenever the credit pays for
-    it. So drafting that never pays loses the allowance and no more, and yet it never parks for
-    good. A drafter that proposes nothing costs a plain step, and is no failure.
+    speculators spend on hearing of the kept rows is subtracted too, up to half of the allowance,
+    since it goes on whether drafts do or not. A draft that missed costs at least ``least_loss``,
+    whatever the curves say. No draft is longer than the credit could pay if all of it missed. Where
+    none looks worth it, a short probe goes out whenever the credit pays for it. So drafting that
+    never pays loses the allowance and no more, and yet it never parks for good. A drafter that
+    proposes nothing costs a plain step, and is no failure.
 
     Args:
         rows: the cost of the target's steps by their rows but one, shared by its sequences.
@@ -355,14 +361,22 @@ cdef class AdaptivePolicy:
         self.margin, self.least_loss = options.margin, options.least_loss
         self.probe = options.probe
 
+    def draft_costs(self, str member):
+        """What the named speculator's drafts cost by their tokens, which its policies share."""
+        return self._drafts_of(member)
+
     @property
     def plain_seconds(self):
         """What a step without a draft costs; None before one was measured."""
         return None if self.rows.doubts(self.others) else self.rows._at(self.others)
 
-    def num_draft(self, str member, int max_draft, int others=0):
-        """K that this speculator is to propose in the next step, 0 if it is not to be asked."""
-        cdef Acceptance asked = self._member(member)
+    def num_draft(self, str member, int max_draft, int others=0, double gate=0):
+        """K that this speculator is to propose in the next step, 0 if it is not to be asked.
+
+        What has passed a gate on its likelihood is taken to match at least that often, until more
+        is known.
+        """
+        cdef Acceptance asked = self._member(member, gate)
         cdef int most = min(min(max_draft, asked.limit), SIZES - 1)
         cdef double plain = self.rows._at(others)
         cdef double risk = self.credit * plain / (others + 1), gain = 0
@@ -395,7 +409,7 @@ cdef class AdaptivePolicy:
     def observe(self, int num_proposed, int num_matched, double upkeep=0, int others=0):
         """Hear what a step gained; ``rows`` has heard before what it cost."""
         cdef double plain = self.rows._at(others)
-        cdef double token = plain / (others + 1), saved = 0
+        cdef double token = plain / (others + 1), saved = 0, allowed
         num_proposed = min(num_proposed, SIZES - 1)
         self.others = others
         self.since_plain = 0 if num_proposed == 0 else self.since_plain + 1
@@ -409,15 +423,20 @@ cdef class AdaptivePolicy:
             self.num_probes += self.source.probing
             if num_matched == 0:
                 saved = min(saved, -self.least_loss)
-        self.credit += saved - upkeep / token + self.allowance * (num_matched + 1)
+        allowed = self.allowance * (num_matched + 1)
+        self.credit += saved + max(allowed - upkeep / token, allowed / 2)
         self.credit = min(self.credit, self.most_credit)
         self.asking = False
         self.spent = 0
 
-    cdef Acceptance _member(self, str name):
+    cdef Acceptance _member(self, str name, double gate=0):
         found = self.members.get(name)
         if found is None:
-            if name not in self.drafts:
-                self.drafts[name] = CostCurve(1.0)  # a token at a time, until it shows
-            found = self.members[name] = Acceptance(self.drafts[name], self.options)
+            prior = max(self.options.prior, gate)
+            found = self.members[name] = Acceptance(self._drafts_of(name), self.options, prior)
         return found
+
+    cdef CostCurve _drafts_of(self, str name):
+        if name not in self.drafts:
+            self.drafts[name] = CostCurve(1.0)  # a token at a time, until it shows
+        return self.drafts[name]

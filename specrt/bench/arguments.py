@@ -15,6 +15,8 @@ from specrt.models.loader import Dims
 from specrt.options import SpecOptions
 from specrt.speculative.registry import Registry
 
+CONTEXTS = (128, 4096)
+
 
 def positive(text: str) -> int:
     """An integer from 1 on."""
@@ -60,7 +62,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """The model, and how to load it."""
-    parser.add_argument("--model", metavar="FILE", help="a GGUF file, or a name that was pulled")
+    parser.add_argument("--model", metavar="FILE", help=flags.MODEL_HELP)
     flags.add_load(parser)
 
 
@@ -70,25 +72,26 @@ def add_contexts(parser: argparse.ArgumentParser) -> None:
         "--context",
         dest="contexts",
         type=positives,
-        default=[128, 4096],
         metavar="N[,N]",
-        help="tokens before the rows (default: 128,4096)",
+        help="tokens before the rows (default: 128,4096, or as many as the model has room for)",
     )
 
 
-def context_for(gguf: GGUFFile, contexts: Sequence[int], rows: int) -> int:
-    """The positions to load for that many rows behind each context.
+def contexts_for(gguf: GGUFFile, asked: Sequence[int] | None, rows: int) -> list[int]:
+    """How many tokens lie before that many rows: as asked, else as many as the model has room for.
 
     Raises:
         OptionError: they are more than the model was trained for.
     """
-    needed, trained = max(contexts) + rows, Dims.read(gguf).context
+    trained = Dims.read(gguf).context
+    contexts = asked or sorted({max(1, min(tokens, trained - rows)) for tokens in CONTEXTS})
+    needed = max(contexts) + rows
     if needed > trained:
         raise OptionError(
             f"--context {max(contexts)}: with {rows} rows behind it {needed} positions, expected "
             f"at most {trained}, the context of {gguf.path}: pass a shorter --context"
         )
-    return needed
+    return list(contexts)
 
 
 def add_answers(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from specrt.ops import Activation, KVType, Role, RopePairing
+from specrt.state.recurrent import RecurrentShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,50 @@ class GluCase:
 
 
 @dataclass(frozen=True, slots=True)
+class RecurrentCase:
+    """Rows of a recurrent layer, whose state lacks so many rows before them."""
+
+    key_heads: int
+    value_heads: int
+    dim: int
+    rows: int
+    pending: int = 0
+
+    @property
+    def shape(self) -> RecurrentShape:
+        """Keys and values of the same size, and four rows of a convolution."""
+        return RecurrentShape(self.key_heads, self.value_heads, self.dim, self.dim, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteCase:
+    """Rows of logits, one for each expert, that go to so many experts."""
+
+    width: int
+    num_used: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class MoeCase:
+    """Rows that go to so many experts, chosen evenly; all matrices are of one type.
+
+    Args:
+        hidden: F, between the matrices.
+        mixed: with a shared expert's rows, and others that are added.
+    """
+
+    type: str
+    num_experts: int
+    num_used: int
+    hidden: int
+    width: int
+    rows: int
+    role: Role = "int8"
+    mixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionCase:
     """Rows at the end of a sequence, which see all of it or a window's positions.
 
@@ -122,6 +167,15 @@ class AcceptCase:
     rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class TopKCase:
+    """The k largest logits of each row."""
+
+    width: int
+    rows: int
+    k: int = 10
+
+
 ROWS: Final = (1, 4, 9, 17)
 TYPES: Final = (
     "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL",
@@ -146,9 +200,23 @@ QUANTIZE: Final = tuple(QuantizeCase(width, rows) for width in (576, 4096) for r
 COPY: Final = (RowsCase(576, 9), RowsCase(4096, 9))
 SELECT: Final = COPY
 ACCEPT: Final = tuple(AcceptCase(windows, rows) for windows in (1, 4) for rows in (4, 17, 65))
+TOP_K: Final = tuple(TopKCase(width, rows) for width in (49_152, 151_936) for rows in (1, 4))
 GLU: Final = (
     *(GluCase(kind, 1536, rows) for kind in ("silu", "gelu_tanh") for rows in ROWS),
     *(GluCase("silu", 1536, rows, prepares=True) for rows in ROWS),
+)
+CAUSAL_CONV: Final = tuple(
+    RecurrentCase(*heads, rows) for heads in ((2, 4, 64), (16, 16, 128)) for rows in ROWS
+)
+GATED_DELTA: Final = tuple(
+    RecurrentCase(*heads, rows, pending)
+    for heads in ((2, 4, 64), (16, 16, 128))
+    for rows in ROWS
+    for pending in (0, 4)
+)
+ROUTE: Final = tuple(RouteCase(width, 8, rows) for width in (64, 256) for rows in ROWS)
+MOE: Final = tuple(
+    MoeCase(kind, 16, 4, 512, 1024, rows, mixed=True) for kind in ("Q4_K", "Q8_0") for rows in ROWS
 )
 ATTENTION: Final = tuple(
     AttentionCase(kv_type, *heads, length, rows)

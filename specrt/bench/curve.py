@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from specrt.bench.arguments import add_contexts, add_json, context_for, positive
+from specrt.bench.arguments import add_contexts, add_json, contexts_for, positive
 from specrt.bench.costs import row_seconds
 from specrt.bench.governor_checks import forced_steps
 from specrt.bench.report import check_writable, collect, number, save, show
@@ -78,9 +78,9 @@ def run(args: argparse.Namespace) -> int:
     path = find_model(args.model)
     with open_gguf(path) as gguf:
         check_architecture(gguf)
-        context = context_for(gguf, args.contexts, args.rows)
-        to_learn = args.contexts[0] + COPIED_TOKENS
-        context = max(context, min(to_learn, Dims.read(gguf).context))
+        contexts = contexts_for(gguf, args.contexts, args.rows)
+        to_learn = min(contexts[0] + COPIED_TOKENS, Dims.read(gguf).context)
+        context = max(max(contexts) + args.rows, to_learn)
     llm = load(
         path,
         device=args.device or "auto",
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         max_sequences=2,
         verbose=False,
     )
-    curves, complete = collect(measure(llm, args.contexts, args.rows, args.rounds))
+    curves, complete = collect(measure(llm, contexts, args.rows, args.rounds))
     show_curves(curves)
     if args.png is not None and curves:
         draw(args.png, curves, llm.path.name)

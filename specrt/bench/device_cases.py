@@ -1,4 +1,7 @@
-"""What is timed on a GPU, as data: the ops of a decode step at the shapes of a 27B model."""
+"""What is timed on a GPU, as data: the ops of a decode step at the shapes of a 27B model.
+
+Experts are those of a model of 35B, of which a quarter is there.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,14 @@ from specrt.bench.cases import (
     EmbedCase,
     GluCase,
     LinearCase,
+    MoeCase,
     NormCase,
     QuantizeCase,
+    RecurrentCase,
     RopeCase,
+    RouteCase,
     RowsCase,
+    TopKCase,
 )
 
 WIDTH: Final = 5120
@@ -44,12 +51,17 @@ GROUPS: Final[dict[str, tuple[tuple[Any, ...], ...]]] = {
         group(NormCase(WIDTH, 1, add=True)),
         group(NormCase(WIDTH, 1, prepares=True)),
     ),
+    "causal_conv": (group(RecurrentCase(16, 48, 128, 1)),),
+    "gated_delta": (group(RecurrentCase(16, 48, 128, 1, 4)),),
+    "route": (group(RouteCase(256, 8, 1)),),
+    "moe": tuple(group(MoeCase(kind, 64, 8, 512, 2048, 1, mixed=True)) for kind in TYPES),
     "glu": (group(GluCase("silu", HIDDEN, 1, prepares=True)),),
     "quantize": (group(QuantizeCase(WIDTH, 1)), group(QuantizeCase(HIDDEN, 1))),
     "rope_kv": (group(RopeCase("f16", *HEADS, 1024, 1)),),
     "embed": (group(EmbedCase("Q4_K", 4096, WIDTH, 1)),),
     "copy": (group(RowsCase(WIDTH, 1)),),
     "select": (group(RowsCase(WIDTH, 1)),),
+    "top_k": (group(TopKCase(VOCABULARY, 1)),),
     "accept": (group(AcceptCase(1, 1), (2, 8)),),
 }
 """By the op's name."""

@@ -21,7 +21,7 @@ from specrt.bench.costs import launches_per_step, row_seconds, warm_up
 from specrt.bench.pairs import Pair, pairs
 from specrt.bench.prediction import RowCosts, predictions, show_predictions
 from specrt.bench.prediction import bounds_of as prediction_bounds
-from specrt.bench.prompts import Prompt, load_prompts
+from specrt.bench.prompts import Prompt, prompts_for
 from specrt.bench.report import Bound, bound_rows, check_writable, collect, save, show_bounds
 from specrt.bench.scripted import SyntheticSpeculator
 from specrt.bench.summary import show_results, summarise, totals
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     """
     check_writable(args.json)
     check_flags(args)
-    prompts = load_prompts(args.prompts)
+    prompts = prompts_for(args.model, args.prompts)
     llm, synthetic = load(args)
     params = SamplingParams(max_tokens=args.tokens, ignore_eos=args.ignore_eos)
     if args.sweep is not None:

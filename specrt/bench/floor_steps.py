@@ -131,13 +131,10 @@ class FloorSteps:
                             f"{rows} rows behind {cached} tokens, {mode}: other ids than among "
                             f"{max(self._rows)} rows"
                         )
-        whole, states = self._targets["greedy"], []
-        for chunk in (self._num_prefill, max(self._rows)):
-            self._prefill(chunk)
-            states.append(whole.export_state(self._prefilled))
-        if any((states[0][name] != array).any() for name, array in states[1].items()):
+        whole, few = (self._left_by(chunk) for chunk in (self._num_prefill, max(self._rows)))
+        if any((whole[name] != array).any() for name, array in few.items()):
             raise WrongResultError(
-                f"a prefill of {self._num_prefill} tokens: other keys and values than of "
+                f"a prefill of {self._num_prefill} tokens: other keys, values or logits than of "
                 f"{max(self._rows)} rows at a time"
             )
 
@@ -174,6 +171,19 @@ class FloorSteps:
         for start in range(0, len(tokens), chunk):
             for _ in whole.prefill(self._prefilled, tokens[start : start + chunk]):
                 pass
+
+    def _left_by(self, chunk: int) -> dict[str, np.ndarray]:
+        """Keys and values that the prefill leaves, and the logits of a row behind it.
+
+        They tell of recurrent states too, which may have taken rows in or have them pending.
+        """
+        self._prefill(chunk)
+        whole = self._targets["greedy"]
+        state = whole.export_state(self._prefilled)
+        window = Window(self._prefilled, self._tokens[:1], self._num_prefill)
+        logits = whole.verify([window], logits=True).logits
+        assert logits is not None
+        return {name: x for name, x in state.items() if name[0] in "kv"} | {"": logits.copy()}
 
     def _verify(self, rows: int, cached: int, mode: Mode) -> np.ndarray:
         target = self._targets[mode]

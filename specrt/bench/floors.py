@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from specrt.bench.arguments import (
     add_contexts,
     add_json,
-    context_for,
+    contexts_for,
     positive,
     positive_number,
     positives,
@@ -70,7 +70,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="T:F[,T:F]",
         help=f"floors that a greedy verify may take (default: {told})",
     )
-    text = f"of a prefill, at most the model's context (default: {PREFILL})"
+    text = f"of a prefill, less than the model's context (default: {PREFILL})"
     parser.add_argument("--prefill", type=positive, default=PREFILL, metavar="N", help=text)
     parser.add_argument(
         "--rounds", type=positive, default=15, metavar="N", help="samples of each (default: 15)"
@@ -91,11 +91,12 @@ def run(args: argparse.Namespace) -> int:
         raise OptionError(f"--rows {max(args.rows)}: expected at most {MAX_DRAFT + 1}")
     gguf = open_gguf(find_model(args.model))
     check_architecture(gguf)
-    prefill = min(args.prefill, Dims.read(gguf).context)
-    context = max(context_for(gguf, args.contexts, max(args.rows)), prefill)
+    prefill = min(args.prefill, Dims.read(gguf).context - 1)  # a row is checked behind it
+    contexts = contexts_for(gguf, args.contexts, max(args.rows))
+    context = max(max(contexts) + max(args.rows), prefill + 1)
     kv_type: KVType = args.kv_type or "f16"
     ops = HostOps(args.threads)
-    steps = FloorSteps(gguf, ops, context, kv_type, args.contexts, args.rows, prefill)
+    steps = FloorSteps(gguf, ops, context, kv_type, contexts, args.rows, prefill)
     steps.check()
     rounds, complete = collect(steps.rounds(args.rounds))
     amounts = {key: speed.amount for key, speed in steps.speeds.items()}

@@ -24,7 +24,7 @@ from specrt.bench.governor_checks import (
     replayed,
 )
 from specrt.bench.prediction import LEAST
-from specrt.bench.prompts import Prompt, load_prompts
+from specrt.bench.prompts import Prompt, load_prompts, prompts_for
 from specrt.bench.report import (
     Bound,
     bound_rows,
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         SpecrtError: a flag, the model or a prompt is impossible.
     """
     check_writable(args.json)
-    prompts = load_prompts(args.prompts)
+    prompts = prompts_for(args.model, args.prompts)
     wrong = WrongSpeculator()
     num_draft = args.num_draft or SPEC_DRAFT.from_environment()
     llm = load_model(args, registry_with(wrong), SpecOptions(num_draft=num_draft))

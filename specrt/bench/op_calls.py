@@ -67,6 +67,13 @@ def random_tensor(kind: str, num_rows: int, width: int) -> Tensor:
     return Tensor("w", (num_rows, width), type_, raw)
 
 
+def random_experts(kind: str, count: int, num_rows: int, width: int) -> Tensor:
+    """As many matrices, one behind the other, as if they were one."""
+    whole = random_tensor(kind, count * num_rows, width)
+    raw = whole.raw.reshape(count, num_rows, -1)
+    return Tensor("w", (count, num_rows, width), whole.type, raw)
+
+
 def poison(array: Array) -> np.ndarray:
     """What no op leaves in its outputs: NaN, or the bits 01010101."""
     dtype = np.dtype(array.dtype)

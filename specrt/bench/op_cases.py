@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -16,21 +17,27 @@ from specrt.bench.cases import (
     EmbedCase,
     GluCase,
     LinearCase,
+    MoeCase,
     NormCase,
     QuantizeCase,
     RopeCase,
+    RouteCase,
     RowsCase,
+    TopKCase,
 )
 from specrt.bench.op_calls import (
     Call,
     int8_arrays,
     poison,
     preparing,
+    random_experts,
     random_rows,
     random_tensor,
     recorded,
 )
+from specrt.bench.recurrent_calls import bind_causal_conv, bind_gated_delta
 from specrt.bench.timing import WrongResultError
+from specrt.experts import Experts, Routed
 from specrt.ops import PAGE, Array, Ops, Rope
 from specrt.reference.kv import encode
 
@@ -189,6 +196,39 @@ def bind_glu(ops: Ops, case: GluCase) -> Call:
     return recorded(ops, lambda: op(out, None), 3 * out.nbytes, out)
 
 
+def bind_route(ops: Ops, case: RouteCase) -> Call:
+    """Ids and weights."""
+    logits = random_rows(ops, case.rows, case.width, 4)
+    shape = (case.rows, case.num_used)
+    out = Routed(ops.buffer(shape, np.int32), ops.buffer(shape, np.float32))
+    num_bytes = logits.nbytes + out.ids.nbytes + out.weights.nbytes
+    op = partial(ops.route, logits, out=out)
+    return recorded(ops, op, num_bytes, out.ids, out.weights)
+
+
+def bind_moe(ops: Ops, case: MoeCase) -> Call:
+    """The mixture alone; the rows are prepared and routed before."""
+    shapes = [(case.hidden, case.width)] * 2 + [(case.width, case.hidden)]
+    tensors = [random_experts(case.type, case.num_experts, *shape) for shape in shapes]
+    gate, up, down = (ops.expert_weight(tensor, case.role) for tensor in tensors)
+    experts = Experts(gate, up, down, case.num_used)
+    routed = ops.routed(case.rows, [experts])
+    rng = np.random.default_rng(9)
+    ids = rng.random((case.rows, case.num_experts)).argsort(axis=1)[:, : case.num_used]
+    ops.assign(routed.ids, ids.astype(np.int32))
+    ops.assign(routed.weights, rng.random(ids.shape, dtype=np.float32))
+    acts = ops.acts(case.rows, case.width, [gate])
+    ops.quantize(random_rows(ops, case.rows, case.width), out=acts)
+    out = ops.buffer((case.rows, case.width), np.float32)
+    more: dict[str, Array] = {}
+    if case.mixed:
+        shared, add = (random_rows(ops, case.rows, case.width, seed) for seed in (5, 6))
+        more = {"shared": shared, "shared_gate": random_rows(ops, case.rows, 1, 7), "add": add}
+    op = partial(ops.moe, acts, experts, routed, activation="silu", out=out, **more)
+    num_read = sum(tensor.nbytes for tensor in tensors) * len(np.unique(ids))
+    return recorded(ops, op, num_read // case.num_experts, out)
+
+
 def bind_select(ops: Ops, case: RowsCase) -> Call:
     """As many rows as there are, in another order."""
     x = random_rows(ops, case.rows, case.width)
@@ -212,6 +252,16 @@ def bind_accept(ops: Ops, case: AcceptCase) -> Call:
     ops.assign(ids, drawn)
     out = ops.buffer((case.windows, 3), np.int32)
     return recorded(ops, lambda: ops.accept(ids, step, out=out), 2 * ids.nbytes + out.nbytes, out)
+
+
+def bind_top_k(ops: Ops, case: TopKCase) -> Call:
+    """Of random logits."""
+    logits = random_rows(ops, case.rows, case.width)
+    ids = ops.buffer((case.rows, case.k), np.int32)
+    values = ops.buffer((case.rows, case.k), np.float32)
+    return recorded(
+        ops, lambda: ops.top_k(logits, ids=ids, values=values), logits.nbytes, ids, values
+    )
 
 
 def bind_attention(ops: Ops, case: AttentionCase) -> Call:
@@ -316,15 +366,20 @@ OPS: Final = MappingProxyType(
     {
         "accept": OpBench(cases.ACCEPT, bind_accept),
         "attention": OpBench(cases.ATTENTION, bind_attention, exact=False),
+        "causal_conv": OpBench(cases.CAUSAL_CONV, bind_causal_conv, exact=False),
         "copy": OpBench(cases.COPY, bind_copy),
         "embed": OpBench(cases.EMBED, bind_embed),
+        "gated_delta": OpBench(cases.GATED_DELTA, bind_gated_delta, exact=False),
         "glu": OpBench(cases.GLU, bind_glu, exact=False, twin=_written),
         "head": OpBench(cases.HEAD, bind_head, twin=_fewer_outputs),
         "linear": OpBench(cases.LINEAR, bind_linear, twin=_fewer_outputs),
+        "moe": OpBench(cases.MOE, bind_moe, exact=False),
         "quantize": OpBench(cases.QUANTIZE, bind_quantize),
         "rms_norm": OpBench(cases.RMS_NORM, bind_rms_norm, exact=False, twin=_written),
         "rope_kv": OpBench(cases.ROPE_KV, bind_rope_kv),
+        "route": OpBench(cases.ROUTE, bind_route, exact=False),
         "select": OpBench(cases.SELECT, bind_select),
+        "top_k": OpBench(cases.TOP_K, bind_top_k),
     }
 )
 """By the op's name."""

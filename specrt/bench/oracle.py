@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 
 from specrt.acts import Acts
+from specrt.experts import Experts, Routed
 from specrt.ops import PAGE, Activation, Rope
 from specrt.reference import ReferenceOps
+from specrt.reference.causal_conv import extended
 from specrt.reference.kv import decode
+from specrt.state.recurrent import RecurrentLayer
 
 Array = Any
 
@@ -53,6 +56,27 @@ class OracleOps(ReferenceOps):
         """See ``specrt.reference.glu``; acts, which are quantised, have no oracle."""
         assert out is not None and acts is None
         self._do(_glu, gate, up, activation, out)
+
+    def moe(
+        self,
+        acts: Acts,
+        experts: Experts,
+        routed: Routed,
+        *,
+        activation: Activation,
+        out: Array,
+        add: Array | None = None,
+        shared: Array | None = None,
+        shared_gate: Array | None = None,
+    ) -> None:
+        """See ``specrt.reference.moe``; what is quantised by definition is not."""
+        self._do(_moe, acts, experts, routed, activation, out, add, shared, shared_gate)
+
+    def causal_conv(
+        self, u: Array, weight: Array, layer: RecurrentLayer, step: Any, *, out: Array
+    ) -> None:
+        """See ``specrt.reference.causal_conv``."""
+        self._do(_causal_conv, u, weight, layer, step, out)
 
     def attention(
         self,
@@ -103,11 +127,51 @@ def _rms_norm(x: Array, weight: Array | None, eps: float, out: Array, add: Array
 
 
 def _glu(gate: Array, up: Array, activation: Activation, out: Array) -> None:
-    if activation == "silu":
-        out[:] = gate / (1 + np.exp(-gate)) * up
+    if activation in ("silu", "sigmoid"):
+        out[:] = (gate if activation == "silu" else 1) / (1 + np.exp(-gate)) * up
         return
     inner = np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)
     out[:] = gate / 2 * (1 + np.tanh(inner)) * up
+
+
+def _moe(
+    acts: Acts,
+    experts: Experts,
+    routed: Routed,
+    activation: Activation,
+    out: Array,
+    add: Array | None,
+    shared: Array | None,
+    shared_gate: Array | None,
+) -> None:
+    rows = _read(acts)
+    out[:] = 0 if add is None else add
+    for row, rank in np.ndindex(routed.ids.shape):
+        gate, up, down = (
+            weight.expert(int(routed.ids[row, rank])).values.astype(np.float64)
+            for weight in experts.weights
+        )
+        gated = np.empty(len(gate))
+        with np.errstate(over="ignore"):
+            _glu(gate @ rows[row], up @ rows[row], activation, gated)
+        out[row] += routed.weights[row, rank] * (down @ gated)
+    if shared is not None and shared_gate is not None:
+        out += shared / (1 + np.exp(-shared_gate))
+
+
+def _read(acts: Acts) -> Array:
+    """What rows were prepared from, as far as they tell."""
+    if acts.x is not None:
+        return acts.x.astype(np.float64)
+    forms = [form for form in (acts.first, acts.second) if form is not None]
+    return sum(form.q * np.repeat(form.d, 32, axis=1).astype(np.float64) for form in forms)
+
+
+def _causal_conv(u: Array, weight: Array, layer: RecurrentLayer, step: Any, out: Array) -> None:
+    for begin, end, rows in extended(u, layer, step):
+        taps = range(weight.shape[1])
+        total = sum(weight[:, j] * rows[j : j + end - begin] for j in taps)
+        out[begin:end] = total / (1 + np.exp(-total))
 
 
 def _attention(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
+from specrt.assets import FAMILY
 from specrt.errors import OptionError
 from specrt.generate import Message
+from specrt.gguf.reader import open_gguf
+from specrt.llm import find_model
 
 FOLLOW_UPS: Final = (
     "Say that again in half as many words.",
@@ -17,6 +21,9 @@ FOLLOW_UPS: Final = (
     "List the three most important points of your last answer.",
 )
 """What turn 2 and the following say, in a circle."""
+CHATS: Final = "prompts.json"
+SETS: Final = {FAMILY: "prompts_tiny.json"}
+"""The prompts of a model family that answers no chat, by the name in its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +41,30 @@ class Prompt:
     messages: tuple[Message, ...]
 
 
-def load_prompts(ids: Sequence[str] | None = None) -> list[Prompt]:
-    """All prompts, or those with these ids, in the file's order.
+def prompts_for(
+    model: str | os.PathLike[str] | None, ids: Sequence[str] | None = None
+) -> list[Prompt]:
+    """The prompts that go with a model: the embedded family has its own, all others answer chats.
+
+    Args:
+        model: as ``specrt.load`` takes it.
+        ids: only these.
+
+    Raises:
+        OptionError: there is no such model, or no such id in its set.
+    """
+    with open_gguf(find_model(model)) as gguf:
+        name = gguf.metadata.get("general.name")
+    return load_prompts(ids, SETS.get(name, CHATS) if isinstance(name, str) else CHATS)
+
+
+def load_prompts(ids: Sequence[str] | None = None, file: str = CHATS) -> list[Prompt]:
+    """All prompts of a set, or those with these ids, in the file's order.
 
     Raises:
         OptionError: there is no such id.
     """
-    text = (files("specrt.bench") / "prompts.json").read_text(encoding="utf-8")
+    text = (files("specrt.bench") / file).read_text(encoding="utf-8")
     known = {
         one["id"]: Prompt(one["id"], one["category"], tuple(one["messages"]))
         for one in json.loads(text)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from specrt._ext.host_ops import packed_bytes
 from specrt.acts import input_form
+from specrt.experts import experts_of
 from specrt.gguf.reader import GGUFFile, Tensor
 from specrt.models import ARCHITECTURES
 from specrt.models.loader import Dims
 from specrt.ops import KVType
 from specrt.reference.kv import encode
+from specrt.state.recurrent import RecurrentShape
 
 PARTS = ("trunk", "head", "attention")
 UNREAD = frozenset({"rope_freqs.weight"})
@@ -64,8 +66,9 @@ class Touched:
 def touched_by(gguf: GGUFFile, kv_type: KVType, cached: int, rows: int) -> dict[str, Touched]:
     """What a verify of so many rows touches, by part.
 
-    Weights are read once for all rows, of the embedding the rows' own. Keys and values are read
-    once: those that any row sees, its window considered.
+    Weights are read once for all rows, of the embedding the rows' own, of experts those that are
+    used. Keys and values are read once: those that any row sees, its window considered. Recurrent
+    states, which are the trunk's, are read and written once.
 
     Args:
         cached: tokens before the rows.
@@ -73,11 +76,15 @@ def touched_by(gguf: GGUFFile, kv_type: KVType, cached: int, rows: int) -> dict[
     parts = dict.fromkeys(PARTS, Touched())
     for part, touched in _weights(gguf, rows):
         parts[part] += touched
-    dims = Dims.read(gguf)
-    windows = ARCHITECTURES[gguf.architecture].sliding_windows(gguf, dims.num_layers)
+    dims, trunk = Dims.read(gguf), ARCHITECTURES[gguf.architecture]
+    windows = trunk.sliding_windows(gguf, dims.num_layers)
     row_bytes = encode(np.zeros((1, 1, dims.head_dim), np.float32), kv_type).nbytes
     ends = cached + 1 + np.arange(rows)
-    for heads, kv_heads, window in zip(dims.heads, dims.kv_heads, windows, strict=True):
+    for layer, shape in enumerate(trunk.recurrent_shapes(gguf, dims)):
+        if shape is not None:
+            parts["trunk"] += _state(shape, rows)
+            continue
+        heads, kv_heads, window = dims.heads[layer], dims.kv_heads[layer], windows[layer]
         starts = np.maximum(0, ends - window) if window else np.zeros_like(ends)
         read = 2 * int(ends[-1] - starts[0]) * kv_heads * row_bytes
         parts["attention"] += Touched(
@@ -88,17 +95,45 @@ def touched_by(gguf: GGUFFile, kv_type: KVType, cached: int, rows: int) -> dict[
     return parts
 
 
+def _state(shape: RecurrentShape, rows: int) -> Touched:
+    """A row decays the state, reads it, adds to it, and reads it again."""
+    size = shape.value_heads * shape.key_dim * shape.value_dim
+    return Touched(2 * 4 * size, 2 * 4 * size, float_products=4 * rows * size)
+
+
 def _weights(gguf: GGUFFile, rows: int) -> Iterator[tuple[str, Touched]]:
-    """The part of each tensor, and what is touched of it; a tied head is the embedding."""
+    """The part of each tensor, and what is touched of it; a tied head is the embedding.
+
+    Of draft heads behind the trunk nothing is.
+    """
     head = "output.weight" if "output.weight" in gguf.tensors else "token_embd.weight"
+    dims = Dims.read(gguf)
+    unread = tuple(f"blk.{dims.num_layers + number}." for number in range(dims.num_nextn))
+    num_used = gguf.get(f"{gguf.architecture}.expert_used_count", int, 0)
     for name, tensor in gguf.tensors.items():
         if name == "token_embd.weight":
             read = rows * tensor.raw.shape[-1]  # the table stays as it is
             yield "trunk", Touched(read, read)
         if name == head:
             yield "head", _read_whole(tensor, rows)
-        elif name != "token_embd.weight" and name not in UNREAD:
+        elif name == "token_embd.weight" or name in UNREAD or name.startswith(unread):
+            continue
+        elif len(tensor.shape) == 3:
+            yield "trunk", _read_experts(tensor, rows, num_used)
+        else:
             yield "trunk", _read_whole(tensor, rows)
+
+
+def _read_experts(tensor: Tensor, rows: int, num_used: int) -> Touched:
+    """Of E experts those that rows touch which choose evenly: E (1 - (1 - k / E)^T)."""
+    one, count = next(experts_of(tensor)), len(tensor.raw)
+    read, products = _read_whole(one, 1), _read_whole(one, rows * num_used)
+    touched = count * (1 - (1 - num_used / count) ** rows)
+    return replace(
+        products,
+        num_bytes=round(touched * read.num_bytes),
+        packed_bytes=round(touched * read.packed_bytes),
+    )
 
 
 def _read_whole(tensor: Tensor, rows: int) -> Touched:

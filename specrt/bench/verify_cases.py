@@ -16,10 +16,14 @@ from specrt.bench.cases import (
     EmbedCase,
     GluCase,
     LinearCase,
+    MoeCase,
     NormCase,
     QuantizeCase,
+    RecurrentCase,
     RopeCase,
+    RouteCase,
     RowsCase,
+    TopKCase,
 )
 from specrt.ops import KVType
 
@@ -30,6 +34,7 @@ PREPARED_WIDTHS: Final = (1312, 96)
 OUTPUTS: Final = 37
 MIXED: Final = ("Q6_K", "F16", "Q8_0")
 """Types of the further weights of a launch: of other blocks, and of other rows."""
+RECURRENT_HEADS: Final = ((1, 1, 16), (2, 6, 40))
 KV_TYPES: Final[tuple[KVType, ...]] = ("f32", "f16", "q8_0")
 
 
@@ -70,13 +75,27 @@ CHECKS: Final = (
         ),
         exact=False,
     ),
+    Check(
+        "causal_conv",
+        tuple(RecurrentCase(*heads, rows) for heads in RECURRENT_HEADS for rows in (1, 9, 128)),
+        exact=False,
+    ),
     Check("copy", tuple(RowsCase(width, 9) for width in WIDTHS)),
     Check("embed", tuple(EmbedCase(kind, OUTPUTS, _width(kind), 5) for kind in TYPES)),
+    Check(
+        "gated_delta",
+        tuple(
+            RecurrentCase(*heads, rows, pending)
+            for heads in RECURRENT_HEADS
+            for rows, pending in ((1, 0), (1, 9), (9, 3), (70, 1))
+        ),
+        exact=False,
+    ),
     Check(
         "glu",
         tuple(
             GluCase(kind, width, 7, prepares)
-            for kind in ("silu", "gelu_tanh")
+            for kind in ("silu", "gelu_tanh", "sigmoid")
             for widths, prepares in ((WIDTHS, False), (PREPARED_WIDTHS, True))
             for width in widths
         ),
@@ -106,6 +125,21 @@ CHECKS: Final = (
             for more in ({"bias": True}, {"add": True}, {"bias": True, "others": MIXED})
             for rows in ROWS
         ),
+    ),
+    Check(
+        "moe",
+        tuple(
+            MoeCase(*sizes, rows, role, mixed=rows > 1)
+            for rows in (1, 3, 17)
+            for role in ("int8", "int8x2", "f32")
+            for sizes in (
+                ("Q4_K", 5, 2, 256, 512),
+                ("Q8_0", 7, 7, 96, 160),
+                ("F16", 37, 3, 24, 75),
+            )
+        )
+        + tuple(MoeCase(kind, 3, 2, 256, 256, 3) for kind in TYPES),
+        exact=False,
     ),
     Check(
         "quantize",
@@ -140,5 +174,15 @@ CHECKS: Final = (
         tuple(RopeCase("f32", *heads, 203, 9, True) for heads in ((9, 3, 64), (5, 1, 80))),
         exact=False,
     ),
+    Check(
+        "route",
+        tuple(
+            RouteCase(width, num_used, rows)
+            for width, num_used in ((7, 7), (37, 3), (300, 10))
+            for rows in (1, 9)
+        ),
+        exact=False,
+    ),
     Check("select", tuple(RowsCase(width, 9) for width in WIDTHS)),
+    Check("top_k", tuple(TopKCase(width, 5, k) for width in WIDTHS for k in (1, 10, 64))),
 )

@@ -8,12 +8,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from specrt.assets import TINY
 from specrt.errors import OptionError
 from specrt.options import SamplingParams, SpecOptions
-from specrt.settings import DRAFT_MODEL, MODEL, SPEC, SPECULATION, Setting, spec_options
+from specrt.settings import DRAFT_IDS, DRAFT_MODEL, MODEL, SPEC, SPECULATION, Setting, spec_options
 
 if TYPE_CHECKING:
     from specrt.llm import LLM
+
+
+MODEL_HELP = f"a GGUF file, or a name: {TINY} (comes with specrt; the default), or a pulled model's"
 
 
 class Parser(argparse.ArgumentParser):
@@ -46,10 +50,14 @@ def _with_switch_values(arguments: list[str]) -> list[str]:
     return done + waiting
 
 
+def add_file(parser: argparse.ArgumentParser) -> None:
+    """MODEL, the embedded one if it is left out."""
+    parser.add_argument("model", nargs="?", metavar="MODEL", help=MODEL_HELP)
+
+
 def add_model(parser: argparse.ArgumentParser) -> None:
     """MODEL, and how to load it."""
-    text = "a GGUF file, or the name of a pulled model (default: smollm2-135m)"
-    parser.add_argument("model", nargs="?", metavar="MODEL", help=text)
+    add_file(parser)
     add_load(parser)
 
 
@@ -203,10 +211,10 @@ def load_model(
     """
     from specrt.llm import load
 
-    draft_model = getattr(args, DRAFT_MODEL.name, None)
     return load(
         args.model,
-        draft_model=draft_model,
+        draft_model=getattr(args, DRAFT_MODEL.name, None),
+        draft_ids=getattr(args, DRAFT_IDS.name, None),
         device=args.device or "auto",
         context=args.context,
         kv_type=args.kv_type or "f16",

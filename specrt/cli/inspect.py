@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from specrt.cli import flags
@@ -17,7 +18,7 @@ HELP = "say what a GGUF file holds"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of this command."""
-    parser.add_argument("model", metavar="FILE", help="a GGUF file, or the name of a pulled model")
+    flags.add_file(parser)
     flags.add_settings(parser, "memory plan", (DRAFT_MODEL, CONTEXT, KV_TYPE, DEVICE))
 
 
@@ -56,8 +57,9 @@ def _plan(gguf: GGUFFile, args: argparse.Namespace) -> list[tuple[str, str]]:
     device = args.device or "auto"
     if device == "auto":
         device = best_device()
-    plan = memory_plan(gguf, args.context, args.kv_type or "f16", device=device)
-    if args.draft_model is not None:
-        with open_gguf(args.draft_model) as drafter:
-            check_drafter(gguf, drafter)
-    return plan.rows()
+    with open_gguf(args.draft_model) if args.draft_model else nullcontext(gguf) as head:
+        if head is not gguf:
+            check_drafter(gguf, head)
+        return memory_plan(
+            gguf, args.context, args.kv_type or "f16", device=device, head=head
+        ).rows()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from specrt.assets import TINY
+
 HELP = "fetch a small model"
 
 
@@ -16,7 +18,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """The last line on stdout is the path of the file."""
+    from specrt.assets import embedded_model
+    from specrt.cli.answer import tell
     from specrt.pull import pull
 
-    pull(args.name)
+    if args.name == TINY:
+        path = embedded_model()
+        card = path.parent / "MODEL_CARD.md"
+        tell(f"{TINY} comes with specrt: there is nothing to fetch; about it: {card}")
+        print(path)
+    else:
+        pull(args.name)
     return 0

@@ -22,6 +22,12 @@ WIDTH_KEYS: Final[Mapping[str, str]] = MappingProxyType(
 """By architecture of files that hold only a drafter: the key of its target's width."""
 
 
+def is_nextn_file(file: GGUFFile) -> bool:
+    """True if the file holds a NextN block and no trunk."""
+    nextn = any(".nextn." in name for name in file.tensors)
+    return nextn and "blk.0.attn_norm.weight" not in file.tensors
+
+
 def check_drafter(target: GGUFFile, drafter: GGUFFile) -> None:
     """Check that ``drafter`` was made for ``target`` and runs here.
 
@@ -30,17 +36,24 @@ def check_drafter(target: GGUFFile, drafter: GGUFFile) -> None:
         UnsupportedError: it fits, but its kind does not run here yet.
     """
     kind = drafter.architecture
-    if kind not in WIDTH_KEYS:
+    if kind not in WIDTH_KEYS and not is_nextn_file(drafter):
         raise MismatchError(
             f"{drafter.path}: general.architecture is {kind!r}, expected a drafter "
-            f"({', '.join(WIDTH_KEYS)}): pass it as the model, not as the draft model"
+            f"({', '.join(WIDTH_KEYS)}, or the NextN block of a model alone): pass it as the "
+            "model, not as the draft model"
+        )
+    if kind not in WIDTH_KEYS and kind != target.architecture:
+        raise MismatchError(
+            f"{drafter.path}: the NextN block of {kind}, but {target.path}: general.architecture = "
+            f"{target.architecture!r}; take the drafter that was trained for this target"
         )
     width_key = f"{target.architecture}.embedding_length"
-    width, expected = drafter.get(WIDTH_KEYS[kind], int), target.get(width_key, int)
+    own_key = WIDTH_KEYS.get(kind, width_key)
+    width, expected = drafter.get(own_key, int), target.get(width_key, int)
     if width != expected:
         raise MismatchError(
-            f"{drafter.path}: {WIDTH_KEYS[kind]} = {width}, but {target.path}: {width_key} = "
-            f"{expected}; take the drafter that was trained for this target"
+            f"{drafter.path}: {own_key} = {width}, but {target.path}: {width_key} = {expected}; "
+            "take the drafter that was trained for this target"
         )
     layers_key, blocks_key = f"{kind}.target_layers", f"{target.architecture}.block_count"
     layers = drafter.get(layers_key, np.ndarray, None)
@@ -57,6 +70,8 @@ def check_drafter(target: GGUFFile, drafter: GGUFFile) -> None:
             f"{drafter.path}: {tokens_key} holds {len(own)} tokens, but {target.path}: "
             f"{tokens_key} holds {len(tokens)}; take the drafter that was trained for this target"
         )
+    if kind not in WIDTH_KEYS:
+        return
     raise UnsupportedError(
         f"{drafter.path}: {kind} drafters do not run here yet; load the target without a draft "
         "model, n-gram drafting needs none"

@@ -11,14 +11,18 @@ import numpy as np
 
 from .._ext.host_ops import Tape, Team
 from ..acts import Acts
+from ..experts import Experts, Routed
 from ..ops import Activation, KVType, Role, Rope
 from ..reference.quant_blocks import dequantize
+from ..state.recurrent import RecurrentLayer, RecurrentShape
 from ..state.step import StepInputs
 from .accept import accept
 from .acts import HostInt8Rows
 from .attention import attention
+from .causal_conv import causal_conv
 from .copy import copy
 from .embed import embed
+from .gated_delta import gated_delta
 from .glu import glu
 from .head import head
 from .helpers import SteadyTape, Threads
@@ -26,11 +30,14 @@ from .huge_pages import Arena, aligned_bytes
 from .kv import HostKVLayer, kv_read, kv_write
 from .linear import linear
 from .machine import LEVELS, available_levels, choose_level, choose_threads
+from .moe import HostRoom, moe
 from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
+from .route import route
 from .select import select
-from .weights import HostTable, HostWeight
+from .top_k import top_k
+from .weights import HostExperts, HostTable, HostWeight
 
 __all__ = ["HostOps", "available_levels"]
 
@@ -117,15 +124,25 @@ class HostOps:
         """A matrix [N, K] over a GGUF tensor, of which ``embed`` reads rows."""
         return HostTable(tensor)
 
+    def expert_weight(self, tensor: Any, role: Role = "int8") -> HostExperts:
+        """Matrices of a GGUF tensor [E, N, K], packed."""
+        weight = HostExperts(tensor, role, self._arena.take)
+        weight.pack(self._once(), tensor)
+        return weight
+
     def vector(self, tensor: Any) -> Array:
-        """A GGUF tensor of one axis as float32."""
+        """A GGUF tensor of a float type as float32."""
         values = self.buffer(tensor.shape, np.float32)
-        values[:] = dequantize(tensor.type.name, tensor.raw.reshape(1, -1))[0]
+        values[:] = dequantize(tensor.type.name, tensor.raw.reshape(1, -1)).reshape(tensor.shape)
         return values
 
     def acts(self, num_rows: int, width: int, weights: Sequence[HostWeight]) -> Acts:
         """Room for prepared rows in the forms that the weights read."""
         return Acts.empty(num_rows, width, weights, self.buffer, HostInt8Rows)
+
+    def routed(self, num_rows: int, experts: Sequence[Experts]) -> Routed:
+        """Room for rows on their way to the experts of any of these layers."""
+        return Routed.empty(num_rows, experts, self.buffer, HostRoom.empty)
 
     def step_inputs(
         self, num_rows: int, num_seqs: int, num_pages: int, ring_pages: int
@@ -156,6 +173,10 @@ class HostOps:
     ) -> None:
         """Store what ``kv_read`` gave."""
         kv_write(cache, pages, positions, k, v)
+
+    def recurrent_layer(self, shape: RecurrentShape, num_slots: int) -> RecurrentLayer:
+        """States of one layer, one slot for each sequence."""
+        return RecurrentLayer(shape, num_slots, self.buffer)
 
     def embed(self, weight: HostTable, step: StepInputs, *, scale: float, out: Array) -> None:
         """Rows of the tokens."""
@@ -219,6 +240,32 @@ class HostOps:
         """Attention over the cache."""
         self._do(attention, q, cache, step, scale=scale, window=window, out=out, softcap=softcap)
 
+    def causal_conv(
+        self, u: Array, weight: Array, layer: RecurrentLayer, step: StepInputs, *, out: Array
+    ) -> None:
+        """Convolution over time: see ``causal_conv``."""
+        self._do(causal_conv, u, weight, layer, step, out=out)
+
+    def gated_delta(
+        self,
+        qkv: Array,
+        alpha: Array,
+        beta: Array,
+        layer: RecurrentLayer,
+        step: StepInputs,
+        *,
+        a: Array,
+        dt_bias: Array,
+        eps: float,
+        out: Array,
+        states_out: Array | None = None,
+    ) -> None:
+        """Recurrent states: see ``gated_delta``."""
+        self._do(
+            gated_delta, qkv, alpha, beta, layer, step,
+            a=a, dt_bias=dt_bias, eps=eps, out=out, states_out=states_out,
+        )  # fmt: skip
+
     def glu(
         self,
         gate: Array,
@@ -230,6 +277,28 @@ class HostOps:
     ) -> None:
         """Gate rows."""
         self._do(glu, gate, up, activation=activation, out=out, acts=acts)
+
+    def route(self, logits: Array, *, out: Routed) -> None:
+        """Choose experts."""
+        self._do(route, logits, out=out)
+
+    def moe(
+        self,
+        acts: Acts,
+        experts: Experts,
+        routed: Routed,
+        *,
+        activation: Activation,
+        out: Array,
+        add: Array | None = None,
+        shared: Array | None = None,
+        shared_gate: Array | None = None,
+    ) -> None:
+        """Mix experts."""
+        self._do(
+            moe, acts, experts, routed,
+            activation=activation, out=out, add=add, shared=shared, shared_gate=shared_gate,
+        )  # fmt: skip
 
     def head(
         self,
@@ -243,13 +312,20 @@ class HostOps:
         """Logits and their argmax."""
         self._do(head, weight, acts, ids=ids, logits=logits, softcap=softcap)
 
+    def top_k(self, logits: Array, *, ids: Array, values: Array) -> None:
+        """The largest logits."""
+        self._do(top_k, logits, ids=ids, values=values)
+
     def accept(self, ids: Array, step: StepInputs, *, out: Array) -> None:
         """Greedy acceptance."""
         self._do(accept, ids, step, out=out)
 
     def copy(self, x: Array, *, out: Array) -> None:
-        """Copy rows."""
-        self._do(copy, x, out=out)
+        """Copy rows; at once it is done here, since to wake the team takes longer."""
+        if self._tape is None:
+            out[...] = x
+        else:
+            copy(self._tape, x, out=out)
 
     def select(self, x: Array, index: Array, *, out: Array) -> None:
         """Choose rows."""

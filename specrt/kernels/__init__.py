@@ -9,25 +9,32 @@ from typing import Any
 import numpy as np
 
 from ..acts import Acts
+from ..experts import Experts, Routed
 from ..ops import Activation, KVType, Program, Role, Rope
 from ..reference.quant_blocks import dequantize
+from ..state.recurrent import RecurrentLayer, RecurrentShape
 from .accept import accept
 from .attention import attention, most_floats, scratch_floats
+from .causal_conv import causal_conv
 from .copy import copy
 from .device import ComputeDevice, Device
 from .embed import embed
+from .gated_delta import gated_delta
 from .glu import glu
 from .head import head
 from .kv import KernelKVLayer, kv_read, kv_write
 from .linear import linear
+from .moe import KernelRoom, moe
 from .program import Recorder
 from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
+from .route import route
 from .sample import KernelDraws
 from .select import select
 from .step import KernelStep
-from .weights import KernelWeight
+from .top_k import top_k
+from .weights import KernelExperts, KernelWeight
 
 __all__ = ["KernelOps"]
 
@@ -81,14 +88,19 @@ class KernelOps:
         return self._device.to_host(array)
 
     def vector(self, tensor: Any) -> Array:
-        """A GGUF tensor of one axis as float32."""
+        """A GGUF tensor of a float type as float32."""
         values = self.buffer(tensor.shape, np.float32)
-        self.assign(values, dequantize(tensor.type.name, tensor.raw.reshape(1, -1))[0])
+        read = dequantize(tensor.type.name, tensor.raw.reshape(1, -1))
+        self.assign(values, read.reshape(tensor.shape))
         return values
 
     def weight(self, tensor: Any, role: Role = "int8", bias: Array | None = None) -> KernelWeight:
         """A matrix [N, K] of a GGUF tensor; bias is [N] f32."""
         return KernelWeight(tensor, role, bias, self._device.to_device)
+
+    def expert_weight(self, tensor: Any, role: Role = "int8") -> KernelExperts:
+        """Matrices of a GGUF tensor [E, N, K]."""
+        return KernelExperts(tensor, role, self._device.to_device)
 
     def table(self, tensor: Any) -> KernelWeight:
         """A weight that ``embed`` reads."""
@@ -97,6 +109,10 @@ class KernelOps:
     def acts(self, num_rows: int, width: int, weights: Sequence[KernelWeight]) -> Acts:
         """Room for prepared rows in the forms that the weights read."""
         return Acts.empty(num_rows, width, weights, self.buffer)
+
+    def routed(self, num_rows: int, experts: Sequence[Experts]) -> Routed:
+        """Room for rows on their way to the experts of any of these layers."""
+        return Routed.empty(num_rows, experts, self.buffer, KernelRoom.empty)
 
     def step_inputs(
         self, num_rows: int, num_seqs: int, num_pages: int, ring_pages: int
@@ -109,6 +125,10 @@ class KernelOps:
         """Draws of at most these numbers."""
         return KernelDraws(num_seqs, max_edits, self.buffer, self._device.sender, lambda: self._to)
 
+    def top_k(self, logits: Array, *, ids: Array, values: Array) -> None:
+        """The largest logits."""
+        top_k(self._to, logits, ids=ids, values=values)
+
     def accept(self, ids: Array, step: KernelStep, *, out: Array) -> None:
         """Greedy acceptance per sequence."""
         accept(self._to, ids, step.on_device, out=out)
@@ -118,6 +138,10 @@ class KernelOps:
     ) -> KernelKVLayer:
         """Pages of one layer; ``ring_pages`` 0 for one that keeps every position."""
         return KernelKVLayer(num_pages, num_heads, head_dim, kv_type, ring_pages, self.buffer)
+
+    def recurrent_layer(self, shape: RecurrentShape, num_slots: int) -> RecurrentLayer:
+        """States of one layer, one slot for each sequence."""
+        return RecurrentLayer(shape, num_slots, self.buffer)
 
     def kv_read(self, cache: KernelKVLayer, pages: Array, positions: Array) -> tuple[Array, Array]:
         """Stored keys and values, as sessions save them."""
@@ -160,6 +184,32 @@ class KernelOps:
             k_norm=k_norm,
             eps=eps,
         )
+
+    def causal_conv(
+        self, u: Array, weight: Array, layer: RecurrentLayer, step: KernelStep, *, out: Array
+    ) -> None:
+        """Convolution over time."""
+        causal_conv(self._to, u, weight, layer, step.on_device, out=out)
+
+    def gated_delta(
+        self,
+        qkv: Array,
+        alpha: Array,
+        beta: Array,
+        layer: RecurrentLayer,
+        step: KernelStep,
+        *,
+        a: Array,
+        dt_bias: Array,
+        eps: float,
+        out: Array,
+        states_out: Array | None = None,
+    ) -> None:
+        """Recurrent states."""
+        gated_delta(
+            self._to, qkv, alpha, beta, layer, step.on_device,
+            a=a, dt_bias=dt_bias, eps=eps, out=out, states_out=states_out,
+        )  # fmt: skip
 
     def attention(
         self,
@@ -221,6 +271,28 @@ class KernelOps:
     ) -> None:
         """Matrices times rows."""
         linear(self._to, pairs, acts, add=add)
+
+    def route(self, logits: Array, *, out: Routed) -> None:
+        """Choose experts."""
+        route(self._to, logits, out=out)
+
+    def moe(
+        self,
+        acts: Acts,
+        experts: Experts,
+        routed: Routed,
+        *,
+        activation: Activation,
+        out: Array,
+        add: Array | None = None,
+        shared: Array | None = None,
+        shared_gate: Array | None = None,
+    ) -> None:
+        """Mix experts."""
+        moe(
+            self._to, acts, experts, routed,
+            activation=activation, out=out, add=add, shared=shared, shared_gate=shared_gate,
+        )  # fmt: skip
 
     def head(
         self,

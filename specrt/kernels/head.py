@@ -1,4 +1,4 @@
-"""Launchers of ``cuda/head.cu``: see ``specrt.reference.head``."""
+"""Launcher of ``cuda/head.cu``: see ``specrt.reference.head``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..acts import Acts
-from ..array_checks import check, check_top_k
-from .checks import aligned
+from ..array_checks import check
 from .device import Device
 from .linear import launch_linear
 from .weights import KernelWeight
@@ -16,7 +15,6 @@ from .weights import KernelWeight
 Array = Any
 
 THREADS = 256
-TOP_K_BYTES = 8 * 64 + 16 + 4 * (256 + 1)
 
 
 def head(
@@ -40,14 +38,3 @@ def head(
     launch_linear(device, [(weight, logits)], acts, num_rows, keys=keys, softcap=softcap)
     args = (keys, np.int32(weight.num_tiles), ids)
     device.launch("head", "head_ids", (num_rows,), THREADS, args, 8 * (THREADS // 32))
-
-
-def top_k(device: Device, logits: Array, *, ids: Array, values: Array) -> None:
-    """Launch ``top_k``: logits [T, V] f32, ids [T, k] int32, values [T, k] f32."""
-    check_top_k(logits, ids, values)
-    num_rows, width = logits.shape
-    if not num_rows:
-        return
-    entry = "head_top_k_aligned" if width % 4 == 0 and aligned(16, logits) else "head_top_k"
-    args = (logits, np.int32(width), np.int32(ids.shape[1]), ids, values)
-    device.launch("head", entry, (num_rows,), THREADS, args, TOP_K_BYTES)

@@ -14,7 +14,7 @@ from ..errors import MismatchError
 from ..reference.quant_blocks import QUANT_TYPES
 from .checks import aligned
 from .device import Device
-from .weights import TILE_ROWS, KernelWeight, block_bytes_of, defines_of
+from .weights import TILE_ROWS, KernelExperts, KernelWeight, block_bytes_of, defines_of
 
 Array = Any
 
@@ -35,6 +35,10 @@ class Form:
     entry: str
     rows: int
     tiles: int = 1
+
+    def rows_of(self, input_form: str) -> int:
+        """Input rows of a block: each of int8x2 is two."""
+        return self.rows // 2 if input_form == "int8x2" else self.rows
 
 
 DOT = Form("linear_dot", 2)
@@ -69,10 +73,14 @@ def linear(
     Pairs whose weights have one type and form are one launch.
     """
     num_rows = check_linear(pairs, acts, add, MAX_PAIRS)
-    kinds = dict.fromkeys((weight.type_name, weight.form) for weight, _ in pairs)
-    for kind in kinds if num_rows else ():
-        same = [pair for pair in pairs if (pair[0].type_name, pair[0].form) == kind]
+    for same in alike(pairs) if num_rows else ():
         launch_linear(device, same, acts, num_rows, add=add)
+
+
+def alike(pairs: Sequence[tuple[Any, Any]]) -> list[list[tuple[Any, Any]]]:
+    """The pairs by type and form of their weights: what one launch takes."""
+    kinds = dict.fromkeys((weight.type_name, weight.form) for weight, _ in pairs)
+    return [[p for p in pairs if (p[0].type_name, p[0].form) == kind] for kind in kinds]
 
 
 def launch_linear(
@@ -91,20 +99,19 @@ def launch_linear(
     form = form or choose_form(weight.form, num_rows)
     tile_rows = TILE_ROWS * form.tiles
     num_tiles = sum(-(-weight.shape[0] // tile_rows) for weight, _ in pairs)
-    rows = form.rows // 2 if weight.form == "int8x2" else form.rows
     args: list[Any] = []
     for place in range(MAX_PAIRS):
         pair = pairs[place] if place < len(pairs) else None
         args += [None, None, None, np.int32(0)] if pair is None else _pair_args(*pair)
-    args += _acts_args(weight.form, acts)
+    args += rows_arguments(weight.form, acts)
     args += [add, keys, np.float32(softcap), np.int32(num_rows), np.int32(acts.width)]
     device.launch(
         "linear",
         form.entry,
-        (num_tiles, -(-num_rows // rows)),
+        (num_tiles, -(-num_rows // form.rows_of(weight.form))),
         THREADS,
         args,
-        _shared_bytes(form, weight),
+        shared_bytes(form, weight),
         defines_of(weight),
     )
 
@@ -113,7 +120,12 @@ def _pair_args(weight: KernelWeight, out: Array | None) -> list[Any]:
     return [weight.tiles, weight.bias, out, np.int32(weight.shape[0])]
 
 
-def _acts_args(form: str, acts: Acts) -> list[Any]:
+def rows_arguments(form: str, acts: Acts) -> list[Any]:
+    """What an entry reads of rows in a form.
+
+    Raises:
+        MismatchError: they lie where no 16 bytes can be read at once.
+    """
     if form == "f32":
         wide = acts.width % 4 == 0 and aligned(16, acts.x)
         return [acts.x, np.int32(wide)]
@@ -127,7 +139,7 @@ def _acts_args(form: str, acts: Acts) -> list[Any]:
     return args
 
 
-def _shared_bytes(form: Form, weight: KernelWeight) -> int:
+def shared_bytes(form: Form, weight: KernelWeight | KernelExperts) -> int:
     """What the entry lays out, as tile.cuh names it."""
     block = TILE_ROWS * block_bytes_of(weight.type_name)
     if form in F32:

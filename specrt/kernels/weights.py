@@ -10,6 +10,7 @@ import numpy as np
 from ..acts import input_form
 from ..array_checks import check_matrix
 from ..errors import UnsupportedError
+from ..experts import experts_of
 from ..ops import Role
 
 Array = Any
@@ -60,13 +61,10 @@ class KernelWeight:
     def __init__(
         self, tensor: Any, role: Role, bias: Array | None, to_device: Callable[[Array], Array]
     ) -> None:
+        check_type(tensor)
         self.shape: tuple[int, int] = tensor.shape
         self.role = role
         self.type_name: str = tensor.type.name
-        if self.type_name not in FIELDS:
-            raise UnsupportedError(
-                f"{tensor.name} has type {self.type_name}; CUDA runs {', '.join(FIELDS)}"
-            )
         self.form = input_form(self.type_name, role)
         check_matrix(tensor, bias)
         self.bias = bias
@@ -89,6 +87,41 @@ class KernelWeight:
             room = 1 << (num_rows - 1).bit_length()
             self._keys = self._to_device(np.zeros((room, self.num_tiles), np.uint64))
         return self._keys[:num_rows]
+
+
+class KernelExperts:
+    """As many matrices [N, K] as there are experts, each in tiles of its own, as those of a weight.
+
+    Args:
+        tensor: a GGUF tensor [E, N, K].
+        role: how the input is prepared.
+        to_device: makes an array of the device from one of NumPy.
+    """
+
+    def __init__(self, tensor: Any, role: Role, to_device: Callable[[Array], Array]) -> None:
+        check_type(tensor)
+        experts = list(experts_of(tensor))
+        for expert in experts:
+            check_matrix(expert, None)
+        self.num_experts = len(experts)
+        self.shape: tuple[int, int] = experts[0].shape
+        self.role = role
+        self.type_name: str = tensor.type.name
+        self.form = input_form(self.type_name, role)
+        self.tiles = to_device(np.stack([tiles_of(self.type_name, one.raw) for one in experts]))
+
+    @property
+    def expert_bytes(self) -> int:
+        """From one expert's tiles to the next one's."""
+        return int(self.tiles.nbytes) // self.num_experts
+
+
+def check_type(tensor: Any) -> None:
+    """Raise ``UnsupportedError`` unless tiles hold the type."""
+    if tensor.type.name not in FIELDS:
+        raise UnsupportedError(
+            f"{tensor.name} has type {tensor.type.name}; CUDA runs {', '.join(FIELDS)}"
+        )
 
 
 def block_bytes_of(type_name: str) -> int:
@@ -123,6 +156,6 @@ def tiles_of(type_name: str, raw: Array) -> Array:
     return tiles
 
 
-def defines_of(weight: KernelWeight) -> tuple[str, ...]:
+def defines_of(weight: KernelWeight | KernelExperts) -> tuple[str, ...]:
     """The macros of a kernel's module for this weight's type."""
     return (f"WEIGHT_TYPE {weight.type_name}",)

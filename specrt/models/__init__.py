@@ -14,10 +14,18 @@ from specrt.models.gemma3 import Gemma3
 from specrt.models.llama import Llama
 from specrt.models.loader import Loader
 from specrt.models.qwen3 import Qwen3
+from specrt.models.qwen35 import Qwen35
+from specrt.models.qwen35moe import Qwen35Moe
 from specrt.ops import Ops
 
 ARCHITECTURES: Final[Mapping[str, type[Trunk]]] = MappingProxyType(
-    {"gemma3": Gemma3, "llama": Llama, "qwen3": Qwen3}
+    {
+        "gemma3": Gemma3,
+        "llama": Llama,
+        "qwen3": Qwen3,
+        "qwen35": Qwen35,
+        "qwen35moe": Qwen35Moe,
+    }
 )
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
+from specrt.errors import UnsupportedError
+from specrt.experts import Experts, Routed
 from specrt.gguf.reader import GGUFFile
 from specrt.models.loader import Dims, Loader
 from specrt.ops import Activation, Acts, Array, KVLayer, Ops, Rope, StepInputs, Weight
+from specrt.state.recurrent import RecurrentLayer, RecurrentShape
 
 
 class Workspace:
@@ -23,10 +27,19 @@ class Workspace:
         width: D.
         weights: every matrix of the layers.
         head: the LM head, which reads the last hidden rows.
+        num_outs: output buffers that a layer uses at a time.
+        experts: of every layer that has some.
     """
 
     def __init__(
-        self, ops: Ops, num_rows: int, width: int, weights: Iterable[Weight], head: Weight
+        self,
+        ops: Ops,
+        num_rows: int,
+        width: int,
+        weights: Iterable[Weight],
+        head: Weight,
+        num_outs: int,
+        experts: Sequence[Experts] = (),
     ) -> None:
         self._ops = ops
         weights = list(weights)
@@ -34,18 +47,20 @@ class Workspace:
         weights.append(head)
         self.residual = ops.buffer((num_rows, width), np.float32)
         self.hidden = ops.buffer((num_rows, width), np.float32)
-        self._outs = [ops.buffer((num_rows * widest,), np.float32) for _ in range(4)]
+        self._outs = [ops.buffer((num_rows * widest,), np.float32) for _ in range(num_outs)]
         self._acts: dict[int, Acts] = {
             columns: ops.acts(num_rows, columns, [w for w in weights if w.shape[1] == columns])
             for columns in {weight.shape[1] for weight in weights}
         }
+        self._routed = ops.routed(num_rows, experts) if experts else None
 
     def outs(self, num_rows: int, *widths: int) -> list[Array]:
-        """One [num_rows, width] float32 buffer for each width, at most four at a time."""
-        return [
-            flat[: num_rows * width].reshape(num_rows, width)
-            for flat, width in zip(self._outs, widths, strict=False)
-        ]
+        """One [num_rows, width] float32 buffer for each width, the same ones in every call."""
+        return [self.out(number, num_rows, width) for number, width in enumerate(widths)]
+
+    def out(self, number: int, num_rows: int, width: int) -> Array:
+        """That of ``outs`` with the number."""
+        return self._outs[number][: num_rows * width].reshape(num_rows, width)
 
     def linear(
         self, x: Array, pairs: Sequence[tuple[Weight, Array]], *, add: Array | None = None
@@ -54,6 +69,11 @@ class Workspace:
         acts = self.acts(len(x), x.shape[1])
         self._ops.quantize(x, out=acts)
         self._ops.linear(pairs, acts, add=add)
+
+    def routed(self, num_rows: int) -> Routed:
+        """Where rows on their way to experts are."""
+        assert self._routed is not None, "a workspace of no experts"
+        return self._routed.rows(num_rows)
 
     def acts(self, num_rows: int, width: int) -> Acts:
         """Where rows are prepared for the weights that read rows of that width."""
@@ -70,7 +90,7 @@ class Forward:
         step: the step's inputs.
         x: [T, D] float32, the residual.
         h: [T, D] float32, scratch of the same shape.
-        caches: a KV layer per layer.
+        caches: what each layer keeps.
     """
 
     ops: Ops
@@ -78,7 +98,7 @@ class Forward:
     step: StepInputs
     x: Array
     h: Array
-    caches: Sequence[KVLayer]
+    caches: Sequence[KVLayer | RecurrentLayer] | Mapping[int, KVLayer]
 
     @property
     def num_rows(self) -> int:
@@ -141,11 +161,13 @@ class AttentionWeights:
         *,
         scale: float | None = None,
         window: int = 0,
+        beside: Sequence[tuple[Weight, Array]] = (),
     ) -> Array:
         """Record q, k, v of the rows, rotary, the cache write and the attention over it.
 
         Args:
             rows: T prepared ones.
+            beside: what else is projected of them, none of it into the first four ``outs``.
             scale: of the scores, None for 1 / sqrt(Dh).
             window: keys that a query sees, itself included; 0 for all.
 
@@ -155,7 +177,7 @@ class AttentionWeights:
         widths = (w.shape[0] for w in (self.q, self.k, self.v))
         q, k, v, attended = f.work.outs(f.num_rows, *widths, self.q.shape[0])
         cache = f.caches[layer]
-        f.ops.linear([(self.q, q), (self.k, k), (self.v, v)], rows)
+        f.ops.linear([(self.q, q), (self.k, k), (self.v, v), *beside], rows)
         f.ops.rope_kv(
             q, k, v, cache, f.step,
             rope=rope, q_norm=self.q_norm, k_norm=self.k_norm, eps=dims.eps,
@@ -164,6 +186,33 @@ class AttentionWeights:
             scale = 1 / math.sqrt(dims.head_dim)
         f.ops.attention(q, cache, f.step, scale=scale, window=window, out=attended)
         return attended
+
+    def remember(self, f: Forward, rows: Acts, layer: int, dims: Dims, rope: Rope) -> None:
+        """Record the cache write of the rows alone."""
+        width = self.k.shape[0]
+        nobody_s_q, k, v = f.work.outs(f.num_rows, width, width, width)
+        f.ops.linear([(self.k, k), (self.v, v)], rows)
+        f.ops.rope_kv(
+            nobody_s_q, k, v, f.caches[layer], f.step,
+            rope=rope, q_norm=self.q_norm, k_norm=self.k_norm, eps=dims.eps,
+        )  # fmt: skip
+
+
+class FeedForward(Protocol):
+    """What follows the mixer of a block."""
+
+    @property
+    def weights(self) -> tuple[Weight, ...]:
+        """All matrices."""
+
+    @property
+    def experts(self) -> Sequence[Experts]:
+        """Those that it has, or none."""
+
+    def feed(
+        self, f: Forward, rows: Acts, activation: Activation, out: Array, add: Array | None = None
+    ) -> None:
+        """Record ``out = ffn(h) (+ add)`` of the prepared rows h."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,17 +226,23 @@ class FeedForwardWeights:
     @classmethod
     def load(cls, loader: Loader, dims: Dims, layer: int) -> FeedForwardWeights:
         """Claim ``blk.<layer>.ffn_gate``, ``ffn_up`` and ``ffn_down``."""
-        width = dims.ffn_width[layer]
-        gate, up = (
-            loader.weight(f"blk.{layer}.ffn_{name}.weight", width, dims.width)
-            for name in ("gate", "up")
-        )
-        return cls(gate, up, loader.weight(f"blk.{layer}.ffn_down.weight", dims.width, width))
+        return cls.named(loader, f"blk.{layer}.ffn_{{}}.weight", dims.width, dims.ffn_width[layer])
+
+    @classmethod
+    def named(cls, loader: Loader, name: str, width: int, hidden: int) -> FeedForwardWeights:
+        """Claim the three of these names, with ``gate``, ``up`` and ``down`` for the braces."""
+        gate, up = (loader.weight(name.format(side), hidden, width) for side in ("gate", "up"))
+        return cls(gate, up, loader.weight(name.format("down"), width, hidden))
 
     @property
     def weights(self) -> tuple[Weight, ...]:
         """All matrices."""
         return self.gate, self.up, self.down
+
+    @property
+    def experts(self) -> Sequence[Experts]:
+        """None."""
+        return ()
 
     def feed(
         self, f: Forward, rows: Acts, activation: Activation, out: Array, add: Array | None = None
@@ -233,6 +288,23 @@ class PreNormBlock:
         self.ffn.feed(f, f.normed(self.ffn_norm, dims.eps), "silu", f.x, add=f.x)
 
 
+@dataclass(frozen=True, slots=True)
+class DraftBlock:
+    """The block of a draft head.
+
+    Args:
+        weights: its matrices.
+        experts: those of its feed-forward, if it has some.
+        record: records it over the residual.
+        remember: records no more of it than later rows read, keys and values.
+    """
+
+    weights: tuple[Weight, ...]
+    experts: Sequence[Experts]
+    record: Callable[[Forward], None]
+    remember: Callable[[Forward], None]
+
+
 class Trunk(ABC):
     """One architecture's layers between the embedding and the LM head.
 
@@ -243,21 +315,36 @@ class Trunk(ABC):
         context: positions that the rotary tables cover.
 
     Attributes:
+        gguf: the file.
+        ops: the op set that the weights are on.
         dims: the hyperparameters.
         weights: every matrix of the blocks.
         windows: the sliding window of each layer, 0 for all keys.
+        experts: of every layer that has some.
+        takes_experts: whether the architecture has a place for experts.
+        num_outs: output buffers that a layer uses at a time.
         embedding_scale: multiplies the embedding rows.
         softcap: c of the logits c tanh(l / c), 0 for none.
         preferred_num_draft: K where the user sets none, None if the family has no preference.
     """
 
     weights: Sequence[Weight]
+    experts: Sequence[Experts] = ()
+    takes_experts = False
+    num_outs = 4
     embedding_scale = 1.0
     softcap = 0.0
     preferred_num_draft: int | None = None
 
     def __init__(self, loader: Loader, context: int) -> None:
+        self.gguf, self.ops = loader.gguf, loader.ops
         self.dims = dims = Dims.read(loader.gguf)
+        if dims.num_experts and not self.takes_experts:
+            gguf = loader.gguf
+            raise UnsupportedError(
+                f"{gguf.path}: {gguf.architecture} with {dims.num_experts} experts is not run; use "
+                "a dense model"
+            )
         self.windows = self.sliding_windows(loader.gguf, dims.num_layers)
         self.output_norm = loader.vector("output_norm.weight", dims.width)
         size = (dims.vocab_size, dims.width)
@@ -271,6 +358,25 @@ class Trunk(ABC):
     def sliding_windows(cls, gguf: GGUFFile, num_layers: int) -> tuple[int, ...]:
         """The sliding window of each layer, 0 for all keys."""
         return (0,) * num_layers
+
+    @classmethod
+    def recurrent_shapes(cls, gguf: GGUFFile, dims: Dims) -> tuple[RecurrentShape | None, ...]:
+        """The heads of each recurrent layer, None for one with keys and values."""
+        return (None,) * dims.num_layers
+
+    def recurrent_shape(self, layer: int) -> RecurrentShape | None:
+        """The heads of a recurrent layer, None for one with keys and values."""
+        return None
+
+    def draft_block(self, loader: Loader, dims: Dims, layer: int) -> DraftBlock | None:
+        """Claim the block of a NextN head, None if the architecture defines none.
+
+        Args:
+            loader: the head's file.
+            dims: as that file states them.
+            layer: the block's number there.
+        """
+        return None
 
     @abstractmethod
     def block(self, f: Forward, layer: int) -> None:

@@ -12,8 +12,9 @@ import numpy as np
 
 from specrt.errors import ContextError, MismatchError
 from specrt.models.blocks import Forward, Trunk, Workspace
-from specrt.models.saved_kv import SavedKV
-from specrt.ops import Acts, Array, KVType, Ops, Program
+from specrt.models.saved_state import SavedState
+from specrt.models.step_rows import StepRows
+from specrt.ops import Acts, Array, KVLayer, KVType, Ops, Program
 from specrt.options import MAX_DRAFT
 from specrt.state.kv import PageLayout
 from specrt.state.messages import (
@@ -25,6 +26,7 @@ from specrt.state.messages import (
     joined_taps,
     residual_entering,
 )
+from specrt.state.recurrent import RecurrentLayer
 from specrt.state.sequence import Cursor, Sequence
 
 MAX_ROWS = 512
@@ -83,22 +85,15 @@ class Decoder:
         self.preferred_num_draft = trunk.preferred_num_draft
         self.taps = frozenset({FINAL_HIDDEN, *map(residual_entering, range(dims.num_layers + 1))})
         self.layout = PageLayout(context, max(trunk.windows), MAX_ROWS, max_sequences)
-        self.caches = [
-            ops.kv_layer(
-                max_sequences * (self.layout.ring_pages if window else self.layout.pages),
-                kv_heads,
-                dims.head_dim,
-                kv_type,
-                self.layout.ring_pages if window else 0,
-            )
-            for window, kv_heads in zip(trunk.windows, dims.kv_heads, strict=True)
-        ]
-        self._saved = SavedKV(ops, self.caches, trunk.windows, self.layout)
+        self.caches = [self._cache(trunk, layer) for layer in range(dims.num_layers)]
+        self._is_recurrent = any(isinstance(cache, RecurrentLayer) for cache in self.caches)
+        self._saved = SavedState(ops, self.caches, trunk.windows, self.layout)
         self._trunk = trunk
-        self._work = Workspace(ops, MAX_ROWS, dims.width, trunk.weights, trunk.output)
-        self._step = ops.step_inputs(
-            MAX_ROWS, max_sequences, self.layout.pages, self.layout.ring_pages
-        )
+        self._work = Workspace(
+            ops, MAX_ROWS, dims.width, trunk.weights, trunk.output, trunk.num_outs,
+            trunk.experts,
+        )  # fmt: skip
+        self._rows = StepRows(ops, self.layout, MAX_ROWS)
         self._ids = ops.buffer((MAX_ROWS,), np.int32)
         self._outcomes = ops.buffer((max_sequences, 3), np.int32)
         self._draws = ops.draws(max_sequences, min(context + MAX_DRAW_IDS, dims.vocab_size))
@@ -107,12 +102,22 @@ class Decoder:
         self._logits: Array | None = None
         self._tap_rows: dict[Tap, Array] = {}
         self._programs: dict[tuple[int, bool, bool, frozenset[Tap]], _Recorded] = {}
-        self._positions = np.arange(context, dtype=np.int32)
-        self._page_tables = [self.layout.table(slot) for slot in range(max_sequences)]
-        self._ring_tables = [self.layout.ring(slot) for slot in range(max_sequences)]
         # Weak, so that a sequence which nobody holds any more gives its slot back.
         self._slots: list[ref[Sequence] | None] = [None] * max_sequences
         self._slots_lock = threading.Lock()
+
+    def _cache(self, trunk: Trunk, layer: int) -> KVLayer | RecurrentLayer:
+        shape, layout = trunk.recurrent_shape(layer), self.layout
+        if shape is not None:
+            return self.ops.recurrent_layer(shape, self.max_sequences)
+        ring_pages = layout.ring_pages if trunk.windows[layer] else 0
+        return self.ops.kv_layer(
+            self.max_sequences * (ring_pages or layout.pages),
+            trunk.dims.kv_heads[layer],
+            trunk.dims.head_dim,
+            self.kv_type,
+            ring_pages,
+        )
 
     def open_sequence(self) -> Sequence:
         """A new, empty sequence in a free slot.
@@ -177,7 +182,7 @@ class Decoder:
             following = tokens[done] if done < len(tokens) else None
             yield Kept(sequence, start, chunk, following, recorded.taps)
             start += rows
-            sequence.cursor = sequence.cursor._replace(cache_len=start)
+            sequence.cursor = sequence.cursor.fed(rows)
 
     def prepare(
         self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False
@@ -213,17 +218,28 @@ class Decoder:
         return Verification(self._ids[:num_rows], offsets, outcomes, rows, recorded.taps)
 
     def rollback(self, sequence: Sequence, num_kept: int) -> Cursor:
-        """The cursor after the last verify if its first ``num_kept`` rows are kept."""
+        """The cursor after the last verify if its first ``num_kept`` rows are kept.
+
+        Of a window of more than ``MOST_KEPT`` rows a recurrent layer has kept none or all.
+        """
         return sequence.cursor.fed(num_kept)
 
     def rewind(self, sequence: Sequence, num_tokens: int) -> int:
-        """Go back to ``num_tokens`` consumed tokens, or to none if a window has lost its keys."""
-        num_tokens = min(num_tokens, sequence.cursor.cache_len)
-        if not self.layout.can_rewind(sequence, num_tokens):
+        """Go back to ``num_tokens`` consumed tokens, or to none if a layer has lost what it needs.
+
+        A sliding window may have lost its keys; a recurrent state knows no way back past the rows
+        that are pending.
+        """
+        cursor = sequence.cursor
+        num_tokens = min(num_tokens, cursor.cache_len)
+        lost = cursor.cache_len - num_tokens
+        finished = self._is_recurrent and lost > cursor.pending
+        if finished or not self.layout.can_rewind(sequence, num_tokens):
             num_tokens = 0
         if num_tokens == 0:
             sequence.high_water = sequence.lowest_kept = 0
-        sequence.cursor = sequence.cursor._replace(cache_len=num_tokens)
+        pending = max(0, cursor.pending - lost) if num_tokens else 0
+        sequence.cursor = cursor._replace(cache_len=num_tokens, pending=pending)
         return num_tokens
 
     @property
@@ -232,36 +248,20 @@ class Decoder:
         return f"{self.ops.device} {self.kv_type} {NUMERICS}"
 
     def export_state(self, sequence: Sequence) -> dict[str, np.ndarray]:
-        """What the target has of a sequence: see ``SavedKV``."""
+        """What the target has of a sequence: see ``SavedState``."""
         return self._saved.export(sequence)
 
     def import_state(
         self, sequence: Sequence, cache_len: int, arrays: dict[str, np.ndarray]
     ) -> None:
-        """Take what ``export_state`` gave: see ``SavedKV``."""
+        """Take what ``export_state`` gave: see ``SavedState``."""
         self._saved.restore(sequence, cache_len, arrays)
 
     def _run(self, recorded: _Recorded, windows: list[Window]) -> list[int]:
         """Fill the step inputs, run, and return the windows' row offsets."""
-        step, end = self._step, 0
-        offsets = [0]
-        for number, (sequence, tokens, begin_pos, _) in enumerate(windows):
-            begin, end = end, end + len(tokens)
-            end_pos = begin_pos + len(tokens)
-            if end_pos > self.context:
-                raise ContextError(
-                    f"position {end_pos - 1} is outside the context of {self.context}: load with "
-                    "a larger context, or shorten the prompt"
-                )
-            step.tokens[begin:end] = tokens
-            step.positions[begin:end] = self._positions[begin_pos:end_pos]
-            step.row_seqs[begin:end] = number
-            step.page_table[number] = self._page_tables[sequence.slot]
-            step.ring_table[number] = self._ring_tables[sequence.slot]
-            sequence.high_water = max(sequence.high_water, end_pos)
-            offsets.append(end)
-        step.row_offsets[:] = offsets + [end] * (len(step.row_offsets) - len(offsets))
-        step.publish()
+        offsets = self._rows.publish([window[:3] for window in windows])
+        for sequence, tokens, start_pos, _ in windows:
+            sequence.high_water = max(sequence.high_water, start_pos + len(tokens))
         recorded.program.prepare()
         recorded.program.run()
         return offsets
@@ -281,7 +281,7 @@ class Decoder:
                 f"taps {joined_taps(missing)}, expected some of {joined_taps(self.taps)}: ask only "
                 "for what the target has"
             )
-        ops, trunk, work, step = self.ops, self._trunk, self._work, self._step
+        ops, trunk, work, step = self.ops, self._trunk, self._work, self._rows.inputs
         x, h = work.residual[:num_rows], work.hidden[:num_rows]
         rows = {tap: self._tap_buffer(tap)[:num_rows] for tap in taps}
         if logits and self._logits is None:
@@ -312,8 +312,8 @@ class Decoder:
         rows = self._logits[:num_rows] if logits and self._logits is not None else None
         ops.head(trunk.output, acts, ids=ids, logits=rows, softcap=trunk.softcap)
         if rows is not None and self._draws is not None:
-            self._draws.sample(rows, self._step, ids=ids)
-        ops.accept(ids, self._step, out=self._outcomes)
+            self._draws.sample(rows, self._rows.inputs, ids=ids)
+        ops.accept(ids, self._rows.inputs, out=self._outcomes)
 
     def _tap_buffer(self, tap: Tap) -> Array:
         if tap not in self._tap_rows:

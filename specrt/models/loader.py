@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from specrt.acts import FLOAT_TYPES
 from specrt.errors import FormatError, MismatchError, UnsupportedError
+from specrt.experts import ExpertWeight
 from specrt.gguf.reader import GGUFFile, Tensor
-from specrt.ops import Array, Ops, Rope, RopePairing, Weight
+from specrt.gguf.strings import StringArray
+from specrt.ops import Array, Ops, Role, Rope, RopePairing, Weight
 
 MAX_CONTEXT = 2**24
 MAX_HEADS = 2**12
 MAX_HEAD_DIM = 2**14
+MAX_EXPERTS = 2**14
 ROPE_CHUNK = 2**12
 """Positions whose float64 angles are held at once."""
 
@@ -50,7 +53,15 @@ class Loader:
         self._claimed.add(name)
         return tensor
 
-    def weight(self, name: str, rows: int, columns: int, *, bias: str | None = None) -> Weight:
+    def weight(
+        self,
+        name: str,
+        rows: int,
+        columns: int,
+        *,
+        bias: str | None = None,
+        role: Role = "int8",
+    ) -> Weight:
         """Claim the matrix ``name`` [rows, columns], and ``bias`` [rows] if the file has it.
 
         Raises:
@@ -58,7 +69,15 @@ class Loader:
         """
         tensor = self._matrix(self.tensor(name, (rows, columns)))
         added = self.vector(bias, rows) if bias is not None and self.has(bias) else None
-        weight = self.ops.weight(tensor, "int8", added)
+        weight = self.ops.weight(tensor, role, added)
+        self._copied(tensor)
+        return weight
+
+    def rows(self, name: str, chosen: np.ndarray, rows: int, columns: int) -> Weight:
+        """Claim a matrix [rows, columns] of which only some rows count, in the order given."""
+        tensor = self._matrix(self.tensor(name, (rows, columns)))
+        part = replace(tensor, shape=(len(chosen), columns), raw=tensor.raw[chosen])
+        weight = self.ops.weight(part)
         self._copied(tensor)
         return weight
 
@@ -84,29 +103,86 @@ class Loader:
         self._copied(tensor)
         return weights
 
-    def vector(self, name: str, size: int) -> Array:
-        """Claim a vector [size] as float32.
+    def interleaved(
+        self, name: str, groups: int, heights: tuple[int, ...], columns: int
+    ) -> list[Weight]:
+        """Claim one matrix that stands for several, whose rows take turns in groups."""
+        tensor = self._matrix(self.tensor(name, (groups * sum(heights), columns)))
+        raw = tensor.raw.reshape(groups, sum(heights), -1)
+        ends = np.cumsum(heights).tolist()
+        weights = []
+        for end, height in zip(ends, heights, strict=True):
+            rows = np.ascontiguousarray(raw[:, end - height : end]).reshape(groups * height, -1)
+            part = replace(tensor, shape=(groups * height, columns), raw=rows)
+            weights.append(self.ops.weight(part))
+        self._copied(tensor)
+        return weights
+
+    def row(self, name: str, columns: int, *, role: Role = "int8") -> Weight:
+        """Claim a vector [columns] as a matrix of one row.
 
         Raises:
-            UnsupportedError: it is quantised.
+            UnsupportedError: its type is no matrix type.
         """
-        tensor = self.tensor(name, (size,))
+        tensor = self._matrix(self.tensor(name, (columns,)))
+        matrix = replace(tensor, shape=(1, columns), raw=tensor.raw.reshape(1, -1))
+        weight = self.ops.weight(matrix, role)
+        self._copied(tensor)
+        return weight
+
+    def experts(
+        self, name: str, count: int, heights: tuple[int, ...], columns: int
+    ) -> list[ExpertWeight]:
+        """Claim one tensor [count, sum of heights, columns]: of each expert a matrix for each
+        height, one below the other.
+
+        Raises:
+            UnsupportedError: its type is no matrix type.
+        """
+        tensor = self._matrix(self.tensor(name, (count, sum(heights), columns)))
+        ends, weights = np.cumsum(heights).tolist(), []
+        for end, height in zip(ends, heights, strict=True):
+            raw = tensor.raw[:, end - height : end]
+            part = replace(tensor, shape=(count, height, columns), raw=raw)
+            weights.append(self.ops.expert_weight(part))
+        self._copied(tensor)
+        return weights
+
+    def leave(self, prefix: str) -> None:
+        """Leave all tensors of that prefix to somebody else."""
+        self._claimed.update(name for name in self.gguf.tensors if name.startswith(prefix))
+
+    def vector(self, name: str, size: int) -> Array:
+        """Claim a vector [size] as float32; see ``array``."""
+        return self.array(name, (size,))
+
+    def array(self, name: str, shape: tuple[int, ...]) -> Array:
+        """Claim values that are no matrix of ``linear`` as float32.
+
+        Raises:
+            UnsupportedError: they are quantised.
+        """
+        tensor = self.tensor(name, shape)
         if tensor.type.name not in FLOAT_TYPES:
             raise UnsupportedError(
-                f"{self.gguf.path}: {name!r} is {tensor.type.name}, expected a vector of "
+                f"{self.gguf.path}: {name!r} is {tensor.type.name}, expected one of "
                 f"{', '.join(FLOAT_TYPES)}: convert the model again"
             )
         values = self.ops.vector(tensor)
         self._copied(tensor)
         return values
 
-    def finish(self) -> None:
+    def finish(self, prefix: str = "") -> None:
         """Check that no tensor is left over, since one that is not applied changes the model.
+
+        Args:
+            prefix: of the names that count.
 
         Raises:
             UnsupportedError: some are.
         """
-        left = [name for name in self.gguf.tensors if name not in self._claimed]
+        names = (name for name in self.gguf.tensors if name.startswith(prefix))
+        left = [name for name in names if name not in self._claimed]
         if left:
             shown = ", ".join(map(repr, left[:5])) + (", ..." if len(left) > 5 else "")
             raise UnsupportedError(
@@ -135,13 +211,16 @@ class Dims:
     Args:
         num_layers: blocks of the trunk.
         width: D, the residual's.
-        heads: H per layer.
-        kv_heads: Hkv per layer.
+        heads: H per block, of draft heads too.
+        kv_heads: Hkv per block.
         head_dim: Dh of queries, keys and values.
-        ffn_width: of the dense feed-forward per layer.
+        ffn_width: of the dense feed-forward per block, 0 where experts stand for it and the file
+            does not say.
         eps: of every RMS norm.
         context: that the model was trained for, positions.
         vocab_size: V, rows of the embedding.
+        num_nextn: blocks of draft heads behind the trunk's.
+        num_experts: E of each block, 0 for dense ones.
     """
 
     num_layers: int
@@ -153,6 +232,8 @@ class Dims:
     eps: float
     context: int
     vocab_size: int
+    num_nextn: int = 0
+    num_experts: int = 0
 
     @classmethod
     def read(cls, gguf: GGUFFile) -> Dims:
@@ -161,23 +242,25 @@ class Dims:
         Raises:
             MismatchError: a required key is missing.
             FormatError: a value is impossible.
-            UnsupportedError: the model has experts, or keys and values of different widths.
+            UnsupportedError: keys and values are of different widths.
         """
         arch = gguf.architecture
-        num_layers = positive(gguf, f"{arch}.block_count", most=len(gguf.tensors))
+        blocks = positive(gguf, f"{arch}.block_count", most=len(gguf.tensors))
+        num_nextn = gguf.get(f"{arch}.nextn_predict_layers", int, 0)
+        if not 0 <= num_nextn < blocks:
+            raise FormatError(
+                f"{gguf.path}: {arch}.nextn_predict_layers = {num_nextn}, expected 0 to "
+                f"{blocks - 1}, less than block_count"
+            )
         width = positive(gguf, f"{arch}.embedding_length")
-        heads = per_layer(gguf, f"{arch}.attention.head_count", num_layers, most=MAX_HEADS)
+        heads = per_layer(gguf, f"{arch}.attention.head_count", blocks, most=MAX_HEADS)
         kv_heads = per_layer(
-            gguf, f"{arch}.attention.head_count_kv", num_layers, default=heads, most=MAX_HEADS
+            gguf, f"{arch}.attention.head_count_kv", blocks, default=heads, most=MAX_HEADS
         )
         head_dim = positive(
             gguf, f"{arch}.attention.key_length", default=width // heads[0], most=MAX_HEAD_DIM
         )
         value_dim = positive(gguf, f"{arch}.attention.value_length", default=head_dim)
-        if gguf.get(f"{arch}.expert_count", int, 0):
-            raise UnsupportedError(
-                f"{gguf.path}: {arch} with experts is not run; use a dense model"
-            )
         if value_dim != head_dim:
             raise UnsupportedError(
                 f"{gguf.path}: {arch}.attention.value_length = {value_dim}, "
@@ -190,18 +273,36 @@ class Dims:
         eps = gguf.get(f"{arch}.attention.layer_norm_rms_epsilon", float)
         if not (math.isfinite(eps) and eps >= 0):
             raise FormatError(f"{gguf.path}: layer_norm_rms_epsilon = {eps}, expected >= 0")
-        embedding = gguf.require_tensor("token_embd.weight")
+        num_experts = gguf.get(f"{arch}.expert_count", int, 0)
+        if not 0 <= num_experts <= MAX_EXPERTS:
+            raise FormatError(
+                f"{gguf.path}: {arch}.expert_count = {num_experts}, expected 0 to {MAX_EXPERTS}"
+            )
+        no_width = (0,) * blocks if f"{arch}.expert_count" in gguf.metadata else None
         return cls(
-            num_layers=num_layers,
+            num_layers=blocks - num_nextn,
             width=width,
             heads=heads,
             kv_heads=kv_heads,
             head_dim=head_dim,
-            ffn_width=per_layer(gguf, f"{arch}.feed_forward_length", num_layers),
+            ffn_width=per_layer(gguf, f"{arch}.feed_forward_length", blocks, default=no_width),
             eps=eps,
             context=positive(gguf, f"{arch}.context_length", most=MAX_CONTEXT),
-            vocab_size=embedding.shape[0],
+            vocab_size=_vocab_size(gguf),
+            num_nextn=num_nextn,
+            num_experts=num_experts,
         )
+
+
+def _vocab_size(gguf: GGUFFile) -> int:
+    """Rows of the embedding; of a draft head's file without one, the ids of its tokenizer.
+
+    Raises:
+        MismatchError: it has neither.
+    """
+    if "token_embd.weight" in gguf.tensors:
+        return gguf.tensors["token_embd.weight"].shape[0]
+    return len(gguf.get("tokenizer.ggml.tokens", StringArray))
 
 
 def positive(gguf: GGUFFile, key: str, *, default: int | None = None, most: int = 2**31 - 1) -> int:

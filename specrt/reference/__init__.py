@@ -10,22 +10,29 @@ from typing import Any
 import numpy as np
 
 from ..acts import Acts
+from ..experts import Experts, Routed
 from ..ops import Activation, KVType, Role, Rope
+from ..state.recurrent import RecurrentLayer, RecurrentShape
 from ..state.step import StepInputs
 from .accept import accept
 from .attention import attention
+from .causal_conv import causal_conv
 from .copy import copy
 from .embed import embed
+from .gated_delta import gated_delta
 from .glu import glu
 from .head import head
 from .kv import ReferenceKVLayer, kv_read, kv_write
 from .linear import linear
+from .moe import moe
 from .quant_blocks import dequantize
 from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
+from .route import route
 from .select import select
-from .weights import ReferenceWeight
+from .top_k import top_k
+from .weights import ReferenceExperts, ReferenceWeight
 
 __all__ = ["Program", "ReferenceOps"]
 
@@ -94,15 +101,23 @@ class ReferenceOps:
         """A weight that ``embed`` reads."""
         return self.weight(tensor)
 
+    def expert_weight(self, tensor: Any, role: Role = "int8") -> ReferenceExperts:
+        """Matrices of a GGUF tensor [E, N, K]."""
+        return ReferenceExperts(tensor, role)
+
     def vector(self, tensor: Any) -> Array:
-        """A GGUF tensor of one axis as float32."""
+        """A GGUF tensor of a float type as float32."""
         values = self.buffer(tensor.shape, np.float32)
-        values[:] = dequantize(tensor.type.name, tensor.raw.reshape(1, -1))[0]
+        values[:] = dequantize(tensor.type.name, tensor.raw.reshape(1, -1)).reshape(tensor.shape)
         return values
 
     def acts(self, num_rows: int, width: int, weights: Sequence[ReferenceWeight]) -> Acts:
         """Room for prepared rows in the forms that the weights read."""
         return Acts.empty(num_rows, width, weights)
+
+    def routed(self, num_rows: int, experts: Sequence[Experts]) -> Routed:
+        """Room for rows on their way to the experts of any of these layers."""
+        return Routed.empty(num_rows, experts, self.buffer)
 
     def step_inputs(
         self, num_rows: int, num_seqs: int, num_pages: int, ring_pages: int
@@ -118,6 +133,10 @@ class ReferenceOps:
     ) -> ReferenceKVLayer:
         """Pages of one layer; ``ring_pages`` 0 for one that keeps every position."""
         return ReferenceKVLayer(num_pages, num_heads, head_dim, kv_type, ring_pages)
+
+    def recurrent_layer(self, shape: RecurrentShape, num_slots: int) -> RecurrentLayer:
+        """States of one layer, one slot for each sequence."""
+        return RecurrentLayer(shape, num_slots, self.buffer)
 
     def kv_read(
         self, cache: ReferenceKVLayer, pages: Array, positions: Array
@@ -193,6 +212,32 @@ class ReferenceOps:
         """Attention over the cache: see ``attention``."""
         self._do(attention, q, cache, step, scale=scale, window=window, out=out, softcap=softcap)
 
+    def causal_conv(
+        self, u: Array, weight: Array, layer: RecurrentLayer, step: StepInputs, *, out: Array
+    ) -> None:
+        """Convolution over time: see ``causal_conv``."""
+        self._do(causal_conv, u, weight, layer, step, out=out)
+
+    def gated_delta(
+        self,
+        qkv: Array,
+        alpha: Array,
+        beta: Array,
+        layer: RecurrentLayer,
+        step: StepInputs,
+        *,
+        a: Array,
+        dt_bias: Array,
+        eps: float,
+        out: Array,
+        states_out: Array | None = None,
+    ) -> None:
+        """Recurrent states: see ``gated_delta``."""
+        self._do(
+            gated_delta, qkv, alpha, beta, layer, step,
+            a=a, dt_bias=dt_bias, eps=eps, out=out, states_out=states_out,
+        )  # fmt: skip
+
     def glu(
         self,
         gate: Array,
@@ -205,6 +250,28 @@ class ReferenceOps:
         """Gate rows: see ``glu``."""
         self._do(glu, gate, up, activation=activation, out=out, acts=acts)
 
+    def route(self, logits: Array, *, out: Routed) -> None:
+        """Choose experts: see ``route``."""
+        self._do(route, logits, out=out)
+
+    def moe(
+        self,
+        acts: Acts,
+        experts: Experts,
+        routed: Routed,
+        *,
+        activation: Activation,
+        out: Array,
+        add: Array | None = None,
+        shared: Array | None = None,
+        shared_gate: Array | None = None,
+    ) -> None:
+        """Mix experts: see ``moe``."""
+        self._do(
+            moe, acts, experts, routed,
+            activation=activation, out=out, add=add, shared=shared, shared_gate=shared_gate,
+        )  # fmt: skip
+
     def head(
         self,
         weight: ReferenceWeight,
@@ -216,6 +283,10 @@ class ReferenceOps:
     ) -> None:
         """Logits and their argmax: see ``head``."""
         self._do(head, weight, acts, ids=ids, logits=logits, softcap=softcap)
+
+    def top_k(self, logits: Array, *, ids: Array, values: Array) -> None:
+        """The largest logits: see ``top_k``."""
+        self._do(top_k, logits, ids=ids, values=values)
 
     def accept(self, ids: Array, step: StepInputs, *, out: Array) -> None:
         """Greedy acceptance: see ``accept``."""

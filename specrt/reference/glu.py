@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,7 @@ def glu(
 ) -> None:
     """Write ``act(gate) * up``.
 
-    ``silu(g) = g / (1 + exp(-g))``;
+    ``silu(g) = g / (1 + exp(-g))``; ``sigmoid(g) = 1 / (1 + exp(-g))``;
     ``gelu_tanh(g) = g / 2 * (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3)))``.
 
     Args:
@@ -32,8 +34,8 @@ def glu(
         out: [T, F] f32, or None where nobody reads it; it may be gate or up.
         acts: Rows that get what ``quantize`` writes of the result.
     """
-    with np.errstate(over="ignore"):
-        result = (_silu(gate) if activation == "silu" else _gelu_tanh(gate)) * up
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = ACTIVATIONS[activation](gate) * up
     if out is not None:
         out[:] = result
     if acts is not None:
@@ -48,3 +50,12 @@ def _gelu_tanh(g: Array) -> Array:
     cubic = np.float32(1) + np.float32(0.044715) * (g * g)
     inner = np.float32(math.sqrt(2 / math.pi)) * g * cubic
     return np.float32(0.5) * g * (np.float32(1) + np.tanh(inner))
+
+
+def _sigmoid(g: Array) -> Array:
+    return np.float32(1) / (np.float32(1) + np.exp(-g))
+
+
+ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
+    {"silu": _silu, "gelu_tanh": _gelu_tanh, "sigmoid": _sigmoid}
+)

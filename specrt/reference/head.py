@@ -37,16 +37,3 @@ def head(
     ids[:] = np.argmax(np.where(np.isnan(values), np.float32(-np.inf), values), axis=1)
     if logits is not None:
         logits[:] = values
-
-
-def top_k(logits: Array, *, ids: Array, values: Array) -> None:
-    """Write the k best ids of each row with their logits, best first.
-
-    Args:
-        logits: [T, V] f32; NaN counts as -inf.
-        ids: [T, k] int32; among equal logits the lower id comes first.
-        values: [T, k] f32.
-    """
-    ranked = np.where(np.isnan(logits), np.float32(-np.inf), logits)
-    ids[:] = np.argsort(-ranked, axis=1, kind="stable")[:, : ids.shape[1]]
-    values[:] = np.take_along_axis(logits, ids.astype(np.intp), axis=1)

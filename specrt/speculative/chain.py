@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from operator import index
 
 from specrt.speculative.request import Request
+from specrt.speculative.row_costs import draft_seconds
 from specrt.speculative.speculator import Speculator
 from specrt.state.messages import NO_DRAFT, Draft, DraftContext, Kept
 from specrt.state.sequence import Sequence
@@ -50,8 +51,24 @@ def draft(requests: list[Request], vocab_size: int) -> list[Draft]:
     return list(drafts.values())
 
 
+def seed_costs(request: Request) -> None:
+    """Measure what drafts cost where the request's policy has not seen one."""
+
+    def measure(member: Speculator, told: list[Request]) -> None:
+        costs = told[0].policy.draft_costs(member.name)
+        if costs is not None and costs.is_blank:
+            costs.seed(draft_seconds(member, told[0]))
+
+    for member in request.speculators:
+        _serve(member, [request], measure)
+
+
 def commit(requests: list[Request], kept: list[Kept]) -> None:
     """Every speculator hears of the rows of all requests that have it."""
+    if len(requests) == 1:
+        for member in requests[0].speculators:
+            _tell_alone(member, requests[0], kept)
+        return
     rows = dict(zip(requests, kept, strict=True))
     for member in {id(m): m for request in requests for m in request.speculators}.values():
         _tell(member, rows, [request for request in requests if member in request.speculators])
@@ -60,7 +77,7 @@ def commit(requests: list[Request], kept: list[Kept]) -> None:
 def commit_prompt(request: Request, kept: Kept) -> None:
     """Those who want the prompt hear of its rows."""
     for member in request.prompt_listeners:
-        _tell(member, {request: kept}, [request])
+        _tell_alone(member, request, [kept])
 
 
 def reset(sequence: Sequence) -> None:
@@ -88,7 +105,10 @@ def _num_draft(request: Request, member: Speculator, others: int) -> int:
     """What the policy wants of the most that a speculator could propose in the room left."""
     room = request.boundary.max_total - request.sequence.cursor.num_tokens - 1
     most = min(room, request.max_draft, member.max_draft)
-    return min(most, request.policy.num_draft(member.name, most, others)) if most > 0 else 0
+    if most <= 0:
+        return 0
+    gate = member.default_pmin if request.pmin is None else request.pmin
+    return min(most, request.policy.num_draft(member.name, most, others, gate))
 
 
 def _checked(draft: Draft, context: DraftContext, member: Speculator, vocab_size: int) -> Draft:
@@ -129,6 +149,14 @@ def _next_asked(lines: list[list[Speculator]]) -> Speculator:
 
 def _tell(member: Speculator, rows: dict[Request, Kept], requests: list[Request]) -> None:
     _serve(member, requests, lambda m, told: m.commit([rows[request] for request in told]))
+
+
+def _tell_alone(member: Speculator, request: Request, kept: list[Kept]) -> None:
+    """``_tell`` of one request, which every plain step does."""
+    try:
+        member.commit(kept)
+    except Exception as error:
+        request.park(member, error)
 
 
 def _serve(

@@ -4,39 +4,71 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
+import numpy as np
+
 from specrt.state.messages import Draft, DraftContext, Kept, Tap
+from specrt.state.sequence import Sequence
 
 
-class DraftHead(Protocol):
-    """A learned drafter's forward, bound to one target.
+class FollowingHead(Protocol):
+    """What all learned drafters have in common: each is bound to one target, and follows its rows.
 
     Args:
-        kind: one token per call, or a whole block per call.
         block_size: the rows of a block (1 for per-token heads).
         taps: the target rows that it consumes.
     """
 
-    kind: Literal["per_token", "block"]
     block_size: int
     taps: frozenset[Tap]
 
     def catch_up(self, rows: list[Kept]) -> None:
-        """Consume kept rows, and make the first draft step behind them in the same call.
+        """Follow kept rows, now or with the first row of the next draft, which is one call then.
 
         Their taps are the target's own buffers, valid during the call only: what it does not
         consume now it must copy. Rows of a position that it has consumed change nothing.
         """
 
+    def reset(self, sequence: Sequence) -> None:
+        """Follow the sequence back; called on whoever keeps something in ``drafter_states``."""
+
+    def heard(self, sequence: Sequence) -> int:
+        """How many leading positions it can draft behind, as of a ``Speculator``."""
+
+    def export_state(self, sequence: Sequence) -> dict[str, np.ndarray]:
+        """What it has of a sequence up to its cursor, by name, as ``import_state`` takes it."""
+
+    def import_state(self, sequence: Sequence, arrays: dict[str, np.ndarray]) -> None:
+        """Take what was exported behind as many consumed tokens.
+
+        Raises:
+            MismatchError: an array is missing or has another shape.
+        """
+
+
+class PerTokenHead(FollowingHead, Protocol):
+    """One token a pass, each from the hidden row of the one before."""
+
+    kind: Literal["per_token"]
+
     def draft_chain(self, contexts: list[DraftContext]) -> list[Draft]:
-        """One draft per context, token by token, for heads of kind "per_token".
+        """One draft per context, token by token.
 
         Each ends at its own context's ``num_draft``, and before the first token that is less likely
         than its ``pmin``, in which the algorithm has put its default for None.
         """
 
+
+class BlockHead(FollowingHead, Protocol):
+    """A whole block a pass."""
+
+    kind: Literal["block"]
+
     def draft_block(self, contexts: list[DraftContext]) -> list[Draft]:
-        """One draft per context, each from one whole block, for heads of kind "block".
+        """One draft per context, each from one whole block.
 
         Each is cut as in ``draft_chain``; a block is never computed shorter, since its rows see
         each other.
         """
+
+
+DraftHead = PerTokenHead | BlockHead

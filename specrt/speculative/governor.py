@@ -38,7 +38,10 @@ class FixedPolicy:
     def __init__(self, num_draft: int) -> None:
         self._num_draft = num_draft
 
-    def num_draft(self, member: str, max_draft: int, others: int = 0) -> int:
+    def draft_costs(self, member: str) -> None:
+        """None: they decide nothing."""
+
+    def num_draft(self, member: str, max_draft: int, others: int = 0, gate: float = 0.0) -> int:
         """K, as far as there is room."""
         return min(self._num_draft, max_draft)
 

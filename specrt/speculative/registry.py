@@ -8,6 +8,7 @@ from functools import cache
 
 from specrt.errors import OptionError
 from specrt.options import SpecOptions
+from specrt.speculative.algorithms.draft_head import DraftHeadSpeculator
 from specrt.speculative.algorithms.ngram import NgramSpeculator
 from specrt.speculative.draft_head import DraftHead
 from specrt.speculative.speculator import Speculator
@@ -16,6 +17,9 @@ from specrt.state.messages import Declined, joined_taps
 
 DRAFT_HEAD = "draft-head"
 """Stands for whichever algorithm serves the attached draft head, unless one has this name."""
+
+FindHead = Callable[[], DraftHead | Declined | None]
+"""The attached draft head, or why it cannot be had; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +64,17 @@ class Registry:
         self._factories[factory.name] = factory
 
     def resolve(
-        self, options: SpecOptions, target: Target, draft_head: DraftHead | None = None
+        self, options: SpecOptions, target: Target, find_head: FindHead = lambda: None
     ) -> tuple[tuple[Speculator, ...], list[Declined]]:
         """The speculators that the options ask for, and who declined with which reason.
 
         ``auto`` is n-gram, with whoever serves the attached draft head chained behind it. None at
         all means that every step is plain.
+
+        Args:
+            options: who is asked for.
+            target: the model.
+            find_head: its draft head; called only if somebody who was asked for needs one.
 
         Raises:
             OptionError: an unknown name.
@@ -73,7 +82,7 @@ class Registry:
 
         @cache  # so that an algorithm which two names mean is one speculator
         def make(factory: SpeculatorFactory) -> Speculator | Declined:
-            return _made(factory, options, target, draft_head)
+            return _made(factory, options, target, find_head)
 
         heads = [one for one in self._factories.values() if one.requires_draft_head]
         serving = SpeculatorFactory(DRAFT_HEAD, True, lambda *_: _first(map(make, heads)))
@@ -81,7 +90,7 @@ class Registry:
             asked = []
         elif options.names == ("auto",):
             ngram = self._named("ngram", serving)
-            asked = [ngram] if draft_head is None else [ngram, serving]
+            asked = [ngram] if find_head() is None else [ngram, serving]
         else:
             asked = [self._named(name, serving) for name in options.names]
         made = {id(one): one for one in map(make, asked)}.values()
@@ -118,11 +127,14 @@ def _made(
     factory: SpeculatorFactory,
     options: SpecOptions,
     target: Target,
-    draft_head: DraftHead | None,
+    find_head: FindHead,
 ) -> Speculator | Declined:
     """What the factory makes, if what that needs is there."""
+    draft_head = find_head() if factory.requires_draft_head else None
     if factory.requires_draft_head and draft_head is None:
         return Declined(factory.name, "no draft head is attached: the model has none of its own")
+    if isinstance(draft_head, Declined):
+        return Declined(factory.name, draft_head.reason)
     made = factory.create(target, draft_head, options)
     if isinstance(made, Declined) or not (missing := made.taps - target.taps):
         return made
@@ -138,7 +150,16 @@ def default_registry() -> Registry:
     """A new registry with everything that specrt brings."""
     registry = Registry()
     registry.register(SpeculatorFactory("ngram", False, _create_ngram))
+    registry.register(SpeculatorFactory("draft-head", True, _create_draft_head))
     return registry
+
+
+def _create_draft_head(
+    target: Target, draft_head: DraftHead | None, options: SpecOptions
+) -> DraftHeadSpeculator | Declined:
+    if draft_head is None or draft_head.kind != "per_token":
+        return Declined("draft-head", "the attached drafter does not draft token by token")
+    return DraftHeadSpeculator(draft_head)
 
 
 def _create_ngram(

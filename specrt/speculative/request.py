@@ -34,13 +34,17 @@ class Policy(Protocol):
     def plain_seconds(self) -> float | None:
         """What a step without a draft costs as far as it was measured."""
 
-    def num_draft(self, member: str, max_draft: int, others: int) -> int:
+    def draft_costs(self, member: str) -> CostCurve | None:
+        """What the named speculator's drafts cost by their tokens; None if that decides nothing."""
+
+    def num_draft(self, member: str, max_draft: int, others: int, gate: float) -> int:
         """K that the named speculator is to propose, 0 for none.
 
         Args:
             member: its name.
             max_draft: the most that there is room for.
             others: sequences beside this one in the step.
+            gate: its drafts are cut before the first token less likely than this.
         """
 
     def proposed(self, member: str, num_proposed: int, seconds: float) -> None:

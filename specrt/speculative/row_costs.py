@@ -1,4 +1,4 @@
-"""What verifies of several row counts cost, measured before the first draft."""
+"""What verifies of several row counts and drafts cost, measured before the first draft."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import time
 from collections.abc import Callable
 
 from specrt.speculative.request import Request
-from specrt.speculative.speculator import taps_of
+from specrt.speculative.speculator import Speculator, taps_of
 from specrt.speculative.target import Target
+from specrt.state.messages import DraftContext
 
 BUDGET = 0.04
 """Seconds for the timed calls behind the first ones; so of all calls about twice that."""
 
+MOST_DRAFTED = 8
+"""Tokens of the longest draft that is measured; behind it the costs go on as they grew."""
+
 ROUNDS = 3
-"""Calls of each row count at most; the least counts."""
+"""Calls of each size at most; the least counts."""
 
 STEADY = 1.5
 """So many times the least plain call the longest may take."""
@@ -59,6 +63,36 @@ def row_seconds(
     if len(calls) < 2 or max(calls[0]) > STEADY * min(calls[0]):
         return {}
     return {size: min(seconds) for size, seconds in calls.items()}
+
+
+def draft_seconds(
+    member: Speculator, request: Request, clock: Callable[[], float] = time.perf_counter
+) -> dict[int, float]:
+    """Measure drafts of one token and of as many as the request asks for, and keep none of them.
+
+    The gate is off, so that a draft has as many tokens as it can have. The first call of each
+    length may have to compile and to record, and counts as little as others that were disturbed:
+    the least does. Where calls take longer than the budget, longer drafts are not measured.
+
+    Returns:
+        Seconds by the tokens that were proposed; 0 as cheap as the least, since a draft that its
+        gate cuts has made a pass all the same.
+    """
+    found: dict[int, float] = {}
+    most = min(request.max_draft, member.max_draft, MOST_DRAFTED)
+    for num_draft in dict.fromkeys((1, 2, most)):
+        context = DraftContext(request.sequence, num_draft, 0.0)
+        spent = 0.0
+        for _ in range(ROUNDS + 1):
+            begin = clock()
+            (draft,) = member.propose([context])
+            seconds = clock() - begin
+            spent += seconds
+            size = len(draft.tokens)
+            found[size] = min(found.get(size, seconds), seconds)
+            if spent > BUDGET:
+                return {0: min(found.values())} | found
+    return {0: min(found.values())} | found
 
 
 def measured_sizes(most: int) -> list[int]:

@@ -101,15 +101,18 @@ class Runtime:
         return acceptances
 
     def _seed_costs(self, requests: list[Request]) -> None:
-        """Measure what rows cost where a policy has seen one step and may draft from now on.
+        """Measure what rows and drafts cost where a policy may draft from now on.
 
         Loading has done so where speculation is on; else nobody should wait for it until the first
         token.
         """
         for request in requests:
             rows, has_begun = request.policy.rows, request.sequence.num_generated > 0
-            if rows is not None and has_begun and rows.wants_seed and request.speculators:
+            if rows is None or not has_begun or not request.speculators:
+                continue
+            if rows.wants_seed:
                 rows.seed(row_seconds(self.target, request))
+            chain.seed_costs(request)
 
     def _verify(self, windows: list[Window], taps: frozenset[Tap], logits: bool) -> Verification:
         return self.target.verify(windows, taps=taps, logits=logits)

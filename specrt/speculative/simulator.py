@@ -105,7 +105,7 @@ def replay(
         if measure and policy.rows is not None and policy.rows.wants_seed:
             sizes = measured_sizes(max_draft)
             policy.rows.seed({size: float(costs.verify[size]) for size in sizes})
-        asked = policy.num_draft(DRAFTER, room, 0) if room else 0
+        asked = policy.num_draft(DRAFTER, room, 0, 0.0) if room else 0
         proposed = min(asked, int(trace.proposed[at]))
         matched = min(proposed, int(trace.matched[at]))
         draft = costs.ask + costs.draft * proposed if asked else 0.0

@@ -10,7 +10,7 @@ from specrt._ext.governor import CostCurve
 from specrt.options import MAX_DRAFT, GovernorOptions, SpecOptions
 from specrt.speculative.draft_head import DraftHead
 from specrt.speculative.governor import FixedPolicy, Governor
-from specrt.speculative.registry import Registry
+from specrt.speculative.registry import FindHead, Registry
 from specrt.speculative.request import Policy
 from specrt.speculative.speculator import Speculator
 from specrt.speculative.target import Target
@@ -54,33 +54,45 @@ class Speculation:
     Args:
         target: the model.
         registry: the known speculators.
-        draft_head: attached drafter weights.
+        find_head: attached drafter weights, loaded when somebody first needs them.
     """
 
     def __init__(
-        self, target: Target, registry: Registry, draft_head: DraftHead | None = None
+        self, target: Target, registry: Registry, find_head: FindHead = lambda: None
     ) -> None:
         self._target = target
         self._registry = registry
-        self._draft_head = draft_head
+        self._find_head = find_head
+        self._head: DraftHead | Declined | None = None
+        self._looked = False
         self._made: dict[SpecOptions, _Made] = {}
         self._rows: dict[float, CostCurve] = {}  # by the slope that is assumed at first
+
+    @property
+    def loaded_head(self) -> DraftHead | None:
+        """The draft head, if somebody needed it and it is there."""
+        return None if isinstance(self._head, Declined) else self._head
+
+    def _attached(self) -> DraftHead | Declined | None:
+        """The draft head, from the first time on that somebody needs it."""
+        if not self._looked:
+            self._head, self._looked = self._find_head(), True
+        return self._head
 
     def resolve(self, options: SpecOptions) -> Resolved:
         """Who drafts under these options.
 
-        ``num_draft`` is the option's, else the target's preference, else one less than the draft
-        head's block, else 8.
+        ``num_draft`` is the option's, else the target's preference, else what a drafter of whole
+        blocks proposes, else 8.
 
         Raises:
             OptionError: an unknown speculator.
         """
         governor = options.governor or True
         made = self._make(replace(options, num_draft=None, pmin=None, governor=governor))
-        num_draft = options.num_draft or self._target.preferred_num_draft
-        if num_draft is None and self._draft_head is not None:
-            num_draft = min(self._draft_head.block_size - 1, MAX_DRAFT)
-        num_draft = num_draft or DEFAULT_NUM_DRAFT
+        block = min((member.max_draft for member in made.speculators), default=MAX_DRAFT)
+        default = block if block < MAX_DRAFT else DEFAULT_NUM_DRAFT
+        num_draft = options.num_draft or self._target.preferred_num_draft or default
         fixed: Callable[[], Policy] = partial(FixedPolicy, num_draft)
         policy = made.governor.policy if options.governor else fixed
         return Resolved(made.speculators, made.declined, num_draft, options.pmin, policy)
@@ -88,7 +100,7 @@ class Speculation:
     def _make(self, options: SpecOptions) -> _Made:
         """The speculators that the options name, whatever their numbers."""
         if options not in self._made:
-            speculators, declined = self._registry.resolve(options, self._target, self._draft_head)
+            speculators, declined = self._registry.resolve(options, self._target, self._attached)
             given = options.governor
             tuned = given if isinstance(given, GovernorOptions) else GovernorOptions()
             rows = self._rows.setdefault(tuned.row_slope, CostCurve(tuned.row_slope))

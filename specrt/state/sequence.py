@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from specrt.state.messages import FinishReason
+from specrt.state.recurrent import MOST_KEPT
 
 
 class Cursor(NamedTuple):
@@ -32,9 +33,10 @@ class Cursor(NamedTuple):
     finish_reason: FinishReason | None = None
 
     def fed(self, num_rows: int) -> Cursor:
-        """Behind that many more rows."""
-        num_tokens, cache_len, text_len, live, pending, finish_reason = self
-        return Cursor(num_tokens, cache_len + num_rows, text_len, live, pending, finish_reason)
+        """Behind that many more rows, which a recurrent state has as pending if they were few."""
+        num_tokens, cache_len, text_len, live, _, finish_reason = self
+        pending = num_rows if num_rows <= MOST_KEPT else 0
+        return Cursor(num_tokens, cache_len + num_rows, text_len, 1 - live, pending, finish_reason)
 
     def emitted(self, num_tokens: int, text_len: int, finish_reason: FinishReason | None) -> Cursor:
         """Behind that many more ids."""

@@ -24,6 +24,7 @@ class StepInputs:
         block: all values.
         tokens, positions, row_seqs: [num_rows].
         row_offsets: [B + 1].
+        slots, live, pending: [B], of the sequences' recurrent states.
         page_table, ring_table: [B, num_pages], [B, ring_pages].
     """
 
@@ -38,6 +39,7 @@ class StepInputs:
         shapes = (
             *[(num_rows,)] * 3,
             (num_seqs + 1,),
+            *[(num_seqs,)] * 3,
             (num_seqs, num_pages),
             (num_seqs, ring_pages),
         )
@@ -47,8 +49,8 @@ class StepInputs:
         for shape, size in zip(shapes, sizes, strict=True):
             views.append(self.block[start : start + int(np.prod(shape))].reshape(shape))
             start += size
-        self.tokens, self.positions, self.row_seqs, self.row_offsets, *tables = views
-        self.page_table, self.ring_table = tables
+        self.tokens, self.positions, self.row_seqs, self.row_offsets, *views = views
+        self.slots, self.live, self.pending, self.page_table, self.ring_table = views
 
     def publish(self) -> None:
         """Nothing here: ops read the values where they are written."""

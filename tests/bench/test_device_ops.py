@@ -40,7 +40,7 @@ def cupy(monkeypatch):
 def small(case):
     """With sizes that the emulator computes at once."""
     sizes = {"outputs": 112, "vocab": 64, "width": 256, "heads": 6, "kv_heads": 2}
-    sizes |= {"head_dim": 32, "length": 130}
+    sizes |= {"head_dim": 32, "length": 130, "num_experts": 3, "num_used": 2, "hidden": 256}
     return replace(case, **{name: sizes[name] for name in sizes if hasattr(case, name)})
 
 
@@ -57,8 +57,9 @@ def few(monkeypatch):
 
 
 def kernels(op, case):
-    """How many a call launches: rows behind 130 positions are merged, the head finds its best."""
-    return {"attention": 2, "head": 2}.get(op, 1)
+    """How many a call launches: rows behind 130 positions are merged, the head finds its best,
+    experts' rows are grouped, multiplied, gated, multiplied and mixed."""
+    return {"attention": 2, "head": 2, "moe": 5}.get(op, 1)
 
 
 def test_every_op_is_timed_by_the_devices_clock(cupy, few, tmp_path, monkeypatch, capsys):

@@ -9,10 +9,11 @@ from emulated import needs_emulator
 from fake_cupy import CUDARuntimeError, FakeCupy, FakeStream
 
 import specrt
+from specrt.assets import embedded_model
 from specrt.bench import e2e
 from specrt.bench.__main__ import main
 from specrt.bench.pairs import TURN, pairs, runs
-from specrt.bench.prompts import FOLLOW_UPS, Prompt
+from specrt.bench.prompts import FOLLOW_UPS, Prompt, prompts_for
 from specrt.bench.timing import WrongResultError
 from specrt.options import SamplingParams
 from specrt.speculative.registry import SpeculatorFactory, default_registry
@@ -185,6 +186,16 @@ def test_an_interrupt_before_the_first_pair(path, tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(e2e, "pairs", interrupted)
     assert main(["--model", path, *FEW, "--json", str(tmp_path / "out.json")]) == 130
     assert capsys.readouterr().out == ""
+
+
+def test_without_a_model_the_embedded_one_answers_its_own_prompts(tmp_path, capsys):
+    file = tmp_path / "out.json"
+    flags = ["--tokens", "12", "--pairs", "1", "--threads", "1", "--json", str(file)]
+    assert main(flags) == 0
+    saved = json.loads(file.read_text())
+    assert saved["model"]["file"] == embedded_model().name
+    assert [one["prompt"] for one in saved["results"]] == [one.id for one in prompts_for(None)]
+    assert "vector" in capsys.readouterr().out
 
 
 class SlowToHear(ScriptedSpeculator):

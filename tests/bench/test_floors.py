@@ -174,10 +174,10 @@ def test_the_command(path, tmp_path, capsys):
     assert str(tmp_path) not in file.read_text()
 
 
-def test_a_prefill_has_at_most_the_context_of_the_model(path, tmp_path):
+def test_a_prefill_leaves_room_for_a_row_behind_it(path, tmp_path):
     file = tmp_path / "floors.json"
     flags = ["--context", "5", "--rows", "1", "--rounds", "1", "--json", str(file)]
-    for number, expected in (("20", 20), ("600", 512)):
+    for number, expected in (("20", 20), ("600", 511)):
         assert main(["floors", "--model", str(path), "--prefill", number, *flags]) == 0
         assert json.loads(file.read_text())["prefill"]["tokens"] == expected
 
@@ -211,7 +211,7 @@ def test_an_interrupt_keeps_the_rounds_before_it(path, tmp_path, monkeypatch):
     assert main(["floors", "--model", str(path), *flags]) == 130
     saved = json.loads(file.read_text())
     assert saved["complete"] is False and saved["settings"]["rounds"] == 1
-    assert len(saved["steps"]) == 2 and saved["prefill"]["tokens"] == 512
+    assert len(saved["steps"]) == 2 and saved["prefill"]["tokens"] == 511
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,14 @@ import pytest
 
 from specrt.bench import ops
 from specrt.bench.__main__ import main
-from specrt.bench.cases import TYPES, AcceptCase, AttentionCase, LinearCase, RopeCase
+from specrt.bench.cases import (
+    TYPES,
+    AcceptCase,
+    AttentionCase,
+    LinearCase,
+    RecurrentCase,
+    RopeCase,
+)
 from specrt.bench.op_calls import Call, random_tensor
 from specrt.bench.op_cases import OPS, OpBench
 from specrt.bench.timing import WrongResultError
@@ -25,6 +32,8 @@ def small(case):
         return replace(case, outputs=64, width=256)
     if isinstance(case, AttentionCase | RopeCase):
         return replace(case, length=70)
+    if isinstance(case, RecurrentCase):
+        return replace(case, key_heads=2, value_heads=4, dim=24)
     return replace(case, width=256)
 
 

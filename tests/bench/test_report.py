@@ -4,14 +4,17 @@ import json
 
 import pytest
 
+from specrt.bench.arguments import contexts_for
 from specrt.bench.pairs import Pair, Run, check_equal
-from specrt.bench.prompts import Prompt, load_prompts
+from specrt.bench.prompts import Prompt, load_prompts, prompts_for
 from specrt.bench.report import Bound, check_writable, collect, degenerate, save, show
 from specrt.bench.summary import merged, ms_per_step, summarise, totals
 from specrt.bench.timing import Latency, Spread, WrongResultError, interleaved, machine
 from specrt.completion import Completion
 from specrt.errors import OptionError
+from specrt.gguf.reader import open_gguf
 from specrt.stats import Stats
+from tests.tiny_model import write_tiny_model
 
 PROMPT = Prompt("p", "prose", ({"role": "user", "content": "x"},))
 
@@ -171,3 +174,24 @@ def test_prompts():
     with pytest.raises(OptionError, match=r"nothing: expected some of prose-gpu"):
         load_prompts(["nothing"])
     assert all(one.messages[-1]["role"] == "user" for one in load_prompts())
+
+
+def test_prompts_go_with_the_model(tmp_path):
+    assert prompts_for(write_tiny_model(tmp_path / "m.gguf")) == load_prompts()
+    own = prompts_for(None)
+    assert own == prompts_for("tiny") and len(own) == 8
+    assert {one.category for one in own} == {"code", "prose"}
+    assert [one.id for one in prompts_for(None, ["rst", "vector"])] == ["vector", "rst"]
+    with pytest.raises(OptionError, match=r"prose-gpu: expected some of vector"):
+        prompts_for(None, ["prose-gpu"])
+
+
+def test_contexts_are_as_long_as_the_model_has_room_for(tmp_path):
+    with open_gguf(write_tiny_model(tmp_path / "m.gguf", context=500)) as gguf:
+        assert contexts_for(gguf, None, 8) == [128, 492]
+        assert contexts_for(gguf, [492], 8) == [492]
+        for asked, rows in (([493], 8), (None, 500)):
+            with pytest.raises(OptionError, match="expected at most 500"):
+                contexts_for(gguf, asked, rows)
+    with open_gguf(write_tiny_model(tmp_path / "l.gguf", context=8192)) as gguf:
+        assert contexts_for(gguf, None, 8) == [128, 4096]

@@ -84,6 +84,29 @@ def test_rows_of_a_window_share_what_they_see():
     assert 3 * one.float_products < three.float_products < 3.5 * one.float_products
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_of_experts_those_that_are_used(rows):
+    """3 of 8 a row, in blocks that keep a state but for one; the last block is a draft head's."""
+    gguf = open_gguf(golden_path("qwen35moe"))
+    parts = touched_by(gguf, "f16", 9, rows)
+    blocks = tuple(f"blk.{layer}." for layer in range(3))
+    trunk = {
+        n: t for n, t in gguf.tensors.items() if n.startswith(blocks) or n == "output_norm.weight"
+    }
+    experts = [t for n, t in trunk.items() if "_exps." in n]
+    others = [t for n, t in trunk.items() if "_exps." not in n]
+    states, position = 2 * 2 * 4 * 4 * 32 * 32, 2 * 2 * 2 * 32
+    assert len(experts) == 9 and all(t.shape[0] == 8 for t in experts)
+    assert parts["attention"].num_bytes == (9 + rows) * position
+    read = sum(t.nbytes for t in experts) * (1 - (5 / 8) ** rows)
+    whole = sum(t.nbytes for t in others) + rows * 2 * 96 + states
+    assert parts["trunk"].num_bytes == round(whole + read)
+    products = rows * (sum(t.raw.size // 2 for t in experts) * 3 // 8)
+    products += rows * sum(t.nbytes // t.type.block_bytes for t in others if len(t.shape) == 2)
+    assert parts["trunk"].float_products == products + 2 * 4 * rows * 4 * 32 * 32
+    assert parts["trunk"].int_products == 0
+
+
 def test_the_floor_of_a_part_is_the_longer_of_reading_and_computing():
     rates = Rates(np.array([10.0, 20.0]), np.array([4.0, 4.0]), np.array([2.0, 2.0]))
     assert Touched(100, 999, 8, 4).seconds(rates).tolist() == [10.0, 5.0]

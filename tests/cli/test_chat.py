@@ -30,6 +30,12 @@ def test_a_file_without_a_template_says_so(cli, bare_model, monkeypatch):
     assert status == 0 and "no chat template" in err
 
 
+def test_the_embedded_model_has_none(cli, monkeypatch):
+    type_in(monkeypatch, "class A:")
+    status, out, err = cli("chat", "-n", 4)
+    assert status == 0 and out and "no chat template" in err
+
+
 @pytest.mark.parametrize("flag", [["--system", "x"], ["--think"], ["--no-think"]])
 def test_what_needs_a_template_says_so(cli, bare_model, monkeypatch, flag):
     type_in(monkeypatch, "one")

@@ -140,3 +140,12 @@ def test_a_command_holds_only_the_sequences_that_it_uses(cli, model, monkeypatch
     assert cli("generate", model, "-p", "x", "-n", 2)[0] == 0
     assert "error" not in cli("chat", model, "-n", 2)[2]
     assert [llm.target.max_sequences for llm in loaded] == [1, 2]
+
+
+def test_without_a_model_the_embedded_one_goes_on(cli):
+    arguments = ("-p", "def __init__(self, name, value):\n", *LENGTH)
+    status, out, err = cli("generate", *arguments)
+    assert status == 0 and out.startswith("        self._name = value\n") and "24 tokens" in err
+    assert cli("generate", "tiny", *arguments)[1] == out
+    told = cli("generate", "-p", "x", "--chat")
+    assert told[0] == 2 and "need a chat template" in told[2]

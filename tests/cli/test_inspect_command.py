@@ -2,6 +2,7 @@
 
 import sys
 
+from specrt.assets import embedded_model
 from specrt.llm import load
 from tests.models_on_disk import golden_path
 from tests.tiny_model import write_tiny_model
@@ -52,3 +53,15 @@ def test_pull_ends_with_the_path(cli, monkeypatch, tmp_path):
 def test_a_pulled_name_stands_for_its_file(monkeypatch):
     monkeypatch.setattr("specrt.llm.cached", lambda name: golden_path("llama"))
     assert load("smollm2-135m", verbose=False).path == golden_path("llama")
+
+
+def test_there_is_nothing_to_pull_of_what_comes_with_specrt(cli):
+    status, out, err = cli("pull", "tiny")
+    assert status == 0 and out == f"{embedded_model()}\n" and "nothing to fetch" in err
+
+
+def test_without_a_file_it_describes_the_embedded_model(cli):
+    named, unnamed = cli("inspect", "tiny"), cli("inspect")
+    assert named[0] == unnamed[0] == 0
+    words = " ".join(unnamed[1].replace("│", " ").split())
+    assert "name specrt-tiny-py" in words and "runs here yes" in words

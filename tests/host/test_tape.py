@@ -79,10 +79,11 @@ def test_phases_without_parts_are_left_out_with_their_names():
 
 def test_phases_have_a_most_of_parts():
     x = np.zeros((MAX_PARTS + 1, 1), np.float32)
+    index = np.zeros(MAX_PARTS + 1, np.int32)
     ops = HostOps(threads=2)
-    ops.copy(x[1:], out=x[1:].copy())
-    with pytest.raises(ValueError, match=f"copy has {MAX_PARTS + 1} parts"):
-        ops.copy(x, out=x.copy())
+    ops.select(x, index[1:], out=x[1:].copy())
+    with pytest.raises(ValueError, match=f"select has {MAX_PARTS + 1} parts"):
+        ops.select(x, index, out=x.copy())
 
 
 def test_threads_can_be_changed_between_any_runs(expected):

@@ -23,8 +23,14 @@ def load(path: Path, **options):
     return specrt.load(path, verbose=False, **options)
 
 
-@pytest.mark.parametrize("key", [*required_keys(), "tokenizer.ggml.model"])
-@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        (name, key)
+        for name in ("llama", "qwen3", "gemma3", "qwen35")
+        for key in [*required_keys(name), "tokenizer.ggml.model"]
+    ],
+)
 def test_each_required_key(name, key, tmp_path):
     key = key if key.startswith("tokenizer") else f"{name}.{key}"
     path = rewritten(golden_path(name), tmp_path / "m.gguf", drop=(key,))
@@ -40,9 +46,12 @@ def test_each_required_key_of_a_byte_level_tokenizer(tiny, key, tmp_path):
         load(path).generate("the rain", SamplingParams(max_tokens=1))
 
 
-@pytest.mark.parametrize("name", required_tensors())
-def test_each_required_tensor(name, tmp_path):
-    path = write_tiny_model(tmp_path / "m.gguf", drop=(name,))
+@pytest.mark.parametrize(
+    ("architecture", "name"),
+    [(one, name) for one in ("llama", "qwen35") for name in required_tensors(one)],
+)
+def test_each_required_tensor(architecture, name, tmp_path):
+    path = write_tiny_model(tmp_path / "m.gguf", architecture=architecture, drop=(name,))
     with pytest.raises(MismatchError, match=name):
         load(path)
 
@@ -54,7 +63,7 @@ def test_a_tied_head(tmp_path):
 
 def test_an_unknown_architecture_lists_what_runs(tmp_path):
     path = write_tiny_model(tmp_path / "m.gguf", architecture="falcon")
-    with pytest.raises(UnsupportedError, match="gemma3, llama, qwen3"):
+    with pytest.raises(UnsupportedError, match="gemma3, llama, qwen3, qwen35"):
         load(path)
 
 
@@ -134,6 +143,30 @@ def test_impossible_values_of_gemma3(key, value, kind, tmp_path):
         load(path)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("ssm.conv_kernel", 0, UINT),
+        ("ssm.conv_kernel", 65, UINT),
+        ("ssm.state_size", 16, UINT),
+        ("ssm.inner_size", 2**31 - 1, UINT),
+        ("ssm.group_count", 3, UINT),
+        ("ssm.group_count", 0, UINT),
+        ("ssm.time_step_rank", 0, UINT),
+        ("full_attention_interval", 0, UINT),
+        ("rope.dimension_count", 34, UINT),
+        ("rope.dimension_count", 12, UINT),
+        ("nextn_predict_layers", 7, UINT),
+        ("nextn_predict_layers", -1, gguf.GGUFValueType.INT32),
+    ],
+)
+def test_impossible_values_of_qwen35(key, value, kind, tmp_path):
+    keys = {f"qwen35.{key}": (value, kind)}
+    path = rewritten(golden_path("qwen35"), tmp_path / "m.gguf", keys=keys)
+    with pytest.raises(FormatError, match=key.rpartition(".")[2]):
+        load(path)
+
+
 def test_rotary_tables_that_are_not_finite_are_refused(tmp_path):
     keys = {"gemma3.rope.scaling.factor": (5e-324, gguf.GGUFValueType.FLOAT64)}
     path = rewritten(golden_path("gemma3"), tmp_path / "m.gguf", keys=keys)
@@ -163,12 +196,12 @@ def scalar_keys(name: str) -> dict[str, gguf.GGUFValueType]:
     """The architecture's own keys in the golden file, and what else the loader reads."""
     reader = gguf.GGUFReader(golden_path(name))
     found = {key: field.types[0] for key, field in reader.fields.items()}
-    own = {key: kind for key, kind in found.items() if key.startswith(f"{name}.")}
+    own = {k: kind for k, kind in found.items() if k.startswith(f"{name}.") and kind in EXTREMES}
     return own | {f"{name}.{key}": kind for key, kind in EXTRA_KEYS.items()}
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("name", ["llama", "gemma3"])
+@pytest.mark.parametrize("name", ["llama", "gemma3", "qwen35moe"])
 def test_every_key_at_its_extremes_loads_and_runs_or_is_refused(name, tmp_path):
     for key, kind in scalar_keys(name).items():
         for value in EXTREMES[kind]:
@@ -294,10 +327,10 @@ def test_a_drafter_that_fits_says_that_it_does_not_run_yet(tiny, tmp_path):
         load(tiny, draft_model=drafter(tmp_path / "d.gguf", WIDTH, [0, 2], 265))
 
 
-@pytest.fixture(scope="module", params=["tiny", "gemma3"])
+@pytest.fixture(scope="module", params=["tiny", "gemma3", "qwen35", "qwen35moe"])
 def mutable(request, tiny):
     """A file, and where in it its metadata lie."""
-    raw = (tiny if request.param == "tiny" else golden_path("gemma3")).read_bytes()
+    raw = (tiny if request.param == "tiny" else golden_path(request.param)).read_bytes()
     return raw, 6_000 if request.param == "tiny" else raw.index(b"tokenizer.ggml.tokens")
 
 
@@ -334,3 +367,7 @@ def test_the_preferred_length_of_a_draft_is_the_family_s(name, monkeypatch):
     monkeypatch.setattr(ARCHITECTURES[name], "preferred_num_draft", 3)
     assert num_draft() == 3
     assert num_draft(num_draft=5) == 5
+
+
+def test_qwen35_prefers_drafts_of_three():
+    assert load(golden_path("qwen35")).speculation.resolve(specrt.SpecOptions()).num_draft == 3

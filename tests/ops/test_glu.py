@@ -32,7 +32,7 @@ from specrt.host.linear import linear as host_linear
 from specrt.kernels.glu import glu as kernel_glu
 from specrt.reference.glu import glu
 
-ACTIVATIONS = ("silu", "gelu_tanh")
+ACTIVATIONS = ("silu", "gelu_tanh", "sigmoid")
 
 
 def run(level, gate, up, activation, out=None):
@@ -45,8 +45,8 @@ def run(level, gate, up, activation, out=None):
 
 def oracle(gate, up, activation):
     g = gate.astype(np.float64)
-    if activation == "silu":
-        return g / (1 + np.exp(-g)) * up
+    if activation in ("silu", "sigmoid"):
+        return (g if activation == "silu" else 1) / (1 + np.exp(-g)) * up
     return 0.5 * g * (1 + np.tanh(np.sqrt(2 / np.pi) * (g + 0.044715 * g**3))) * up
 
 
@@ -81,7 +81,8 @@ def test_rows_stand_alone_and_outputs_may_be_inputs(level, activation):
 def test_far_values_keep_their_limits(level, activation):
     gate = np.array([[-1e4, -200, 200, 1e4, 0, -0.0, np.nan]], np.float32)
     got = run(level, gate, np.ones_like(gate), activation)
-    assert got[0, :6].tolist() == [0, 0, 200, 1e4, 0, 0] and np.isnan(got[0, 6])
+    ends = [0, 0, 1, 1, 0.5, 0.5] if activation == "sigmoid" else [0, 0, 200, 1e4, 0, 0]
+    assert got[0, :6].tolist() == ends and np.isnan(got[0, 6])
 
 
 def test_wrong_arguments_are_refused():
@@ -189,7 +190,7 @@ def test_the_kernel_prepares_rows_as_quantize_does(width, kind, seed):
             plain = device.entries.count(f"glu_{activation}_{entry}")
             prepared = device.entries.count(f"glu_{activation}_acts_{entry}")
             assert (plain, prepared) == ((3, 0) if kind == "float" else (1, 2))
-        assert kind == "float" or len(device.entries) == 6
+        assert kind == "float" or len(device.entries) == 3 * len(ACTIVATIONS)
 
 
 @needs_emulator

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from emulated import SEEDS, needs_emulator, placed
+from emulated import needs_emulator, placed
 from levels import LEVELS
 from quant_data import Tensor, TypeOf, random_tensor
 from rows import (
@@ -22,8 +22,7 @@ from specrt.errors import MismatchError
 from specrt.host.head import head as host_head
 from specrt.kernels.emulator import Emulator
 from specrt.kernels.head import head as kernel_head
-from specrt.kernels.head import top_k as kernel_top_k
-from specrt.reference.head import head, top_k
+from specrt.reference.head import head
 from specrt.reference.linear import linear
 
 each_level = pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
@@ -162,41 +161,6 @@ def test_the_kernels_ties():
         tensor = float_head(np.full((700, 1), value, np.float32))
         acts = both_acts(0, x, [both_weights(tensor)]).reference
         assert emulate(tensor, acts, 1, None).tolist() == [0]
-
-
-def hostile_logits(num_rows, width, seed=0):
-    """Rows with ties at every rank, NaN, both infinities and both zeros; the last all equal."""
-    rng = np.random.default_rng([seed, num_rows, width])
-    logits = rng.integers(-40, 40, (num_rows, width)).astype(np.float32) / 8
-    logits[0] = rng.standard_normal(width)
-    logits[:, rng.integers(0, width, 9)] = np.nan
-    logits[1 % num_rows, rng.integers(0, width, 3)] = np.inf
-    logits[2 % num_rows, : width // 2] = -np.inf
-    logits[3 % num_rows, ::3] = -0.0
-    logits[-1] = 2.5
-    return logits
-
-
-@needs_emulator
-@pytest.mark.parametrize(("width", "k"), [(1, 1), (64, 64), (77, 64), (1031, 1), (3000, 40)])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_kernels_top_k(width, k, seed):
-    logits = placed(hostile_logits(5, width, seed))
-    expected_ids, ids = np.zeros((5, k), np.int32), placed(np.full((5, k), -7, np.int32))
-    expected, values = nans(5, k), placed(nans(5, k))
-    top_k(logits, ids=expected_ids, values=expected)
-    kernel_top_k(Emulator(seed), logits, ids=ids, values=values)
-    assert_same_bits(ids, expected_ids)
-    assert_same_bits(values, expected)
-    assert (ids[-1] == np.arange(k)).all()
-
-
-def test_top_k_refuses_wrong_arguments():
-    for width, k in ((9, 10), (100, 65), (9, 0)):
-        with pytest.raises(MismatchError, match=f"top_k: {k} of {width}"):
-            kernel_top_k(None, nans(2, width), ids=np.zeros((2, k), np.int32), values=nans(2, k))
-    with pytest.raises(MismatchError, match="top_k: values"):
-        kernel_top_k(None, nans(2, 9), ids=np.zeros((2, 3), np.int32), values=nans(2, 4))
 
 
 def test_wrong_arguments_are_refused():

@@ -68,7 +68,7 @@ def test_the_policy_is_asked_for_each_member_what_there_is_room_for():
     asked, told = [], []
 
     class Policy:
-        def num_draft(self, member, max_draft, others):
+        def num_draft(self, member, max_draft, others, gate):
             asked.append((member, max_draft, others))
             return 0 if member == "parked" else max_draft
 

@@ -9,8 +9,7 @@ from specrt.completion import completion
 from specrt.gguf.reader import open_gguf
 from specrt.host import HostOps
 from specrt.llm import LLM
-from specrt.speculative.registry import SpeculatorFactory, default_registry
-from specrt.state.messages import FINAL_HIDDEN, Declined, Draft
+from specrt.state.messages import FINAL_HIDDEN, Draft
 from tests.models_on_disk import golden_arrays, golden_path, load_golden
 from tests.running import run, same
 
@@ -51,39 +50,8 @@ class ToyHead:
         known = sequence.drafter_states.get(self, 0)
         sequence.drafter_states[self] = min(known, sequence.cursor.num_tokens)
 
-
-class PerToken:
-    """Drafts token by token with a head."""
-
-    name = "draft-head"
-    max_draft = 64
-    default_pmin = 0.75
-    can_arm_after_prefix_reuse = False
-    wants_prompt = True
-
-    def __init__(self, head):
-        self.head = head
-        self.taps = head.taps
-
-    def propose(self, contexts):
-        return self.head.draft_chain(
-            [c._replace(pmin=self.default_pmin) if c.pmin is None else c for c in contexts]
-        )
-
-    def commit(self, kept):
-        self.head.catch_up(kept)
-
-    def reset(self, sequence):
-        pass
-
     def heard(self, sequence):
-        return sequence.drafter_states.get(self.head, 0)
-
-
-def create(target, head, options):
-    if head.kind != "per_token":
-        return Declined("draft-head", f"it drafts with per_token heads, and this is a {head.kind}")
-    return PerToken(head)
+        return sequence.drafter_states.get(self, 0)
 
 
 @cache
@@ -92,8 +60,6 @@ def plain():
 
 
 def load(head):
-    registry = default_registry()
-    registry.register(SpeculatorFactory("draft-head", True, create))
     return LLM(
         open_gguf(golden_path("llama")),
         HostOps(1),
@@ -101,8 +67,7 @@ def load(head):
         kv_type="f32",
         spec=SpecOptions(),
         max_sequences=2,
-        registry=registry,
-        draft_head=head,
+        find_head=lambda: head,
     )
 
 
@@ -168,4 +133,4 @@ def test_a_head_of_another_kind_is_declined():
     got = load(head).generate(PROMPT, PARAMS)
     same(got, plain())
     assert got.stats.speculator == "ngram"
-    assert "this is a block" in got.stats.declined[0]
+    assert "does not draft token by token" in got.stats.declined[0]

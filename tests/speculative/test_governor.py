@@ -278,13 +278,16 @@ def test_each_speculator_of_a_chain_has_its_own_acceptance_and_cost():
 
 
 def test_hearing_of_rows_counts_against_the_credit():
-    free, dear = Governor().policy(), Governor().policy()
-    for _ in range(100):
-        free.rows.add(0, PLAIN)
-        free.observe(0, 0)
-        dear.rows.add(0, PLAIN)
-        dear.observe(0, 0, 0.1 * PLAIN)
-    assert free.credit - dear.credit == pytest.approx(10)
+    """Up to half of what may be lost: it goes on whether drafts do or not."""
+    lost = []
+    for share in (0.0, 0.002, 0.1):
+        policy = Governor().policy()
+        before = policy.credit
+        for _ in range(100):
+            policy.rows.add(0, PLAIN)
+            policy.observe(0, 0, share * PLAIN)
+        lost.append(before + 100 * GovernorOptions().allowance - policy.credit)
+    assert lost == pytest.approx([0, 0.2, 100 * GovernorOptions().allowance / 2])
 
 
 def test_drafts_longer_than_the_longest_are_no_trouble():
@@ -384,6 +387,15 @@ def test_a_curve_outlives_outliers():
         with pytest.raises(ValueError, match="size -1"):
             call()
     assert curve.at(70) - curve.at(69) == pytest.approx(curve.at(64) - curve.at(63))
+
+
+def test_what_passed_a_gate_is_expected_to_match():
+    """A draft that would not pay by the prior goes out in full at once."""
+    for gate, expected in ((0.0, 1), (0.9, 4)):
+        policy = Governor(GovernorOptions(probe=1)).policy()
+        policy.rows.seed({0: PLAIN, 8: 2 * PLAIN})
+        policy.draft_costs(DRAFTER).seed({0: 0.3 * PLAIN, 4: PLAIN})
+        assert policy.num_draft(DRAFTER, 8, 0, gate) == expected
 
 
 def test_a_draft_of_which_no_row_costs_anything_still_needs_credit_for_a_miss():

@@ -47,7 +47,7 @@ def interrupted(head, number, after):
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", range(len(CHUNKS)))
-@pytest.mark.parametrize("name", ["llama", "gemma3"])
+@pytest.mark.parametrize("name", ["llama", "gemma3", "qwen35"])
 def test_a_prefill_that_was_broken_off_goes_on_with_the_chunk_that_was_not_heard(
     name, number, after
 ):

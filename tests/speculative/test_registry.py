@@ -66,13 +66,14 @@ def create_choosy(target, draft_head, options):
 
 @pytest.fixture
 def registry():
-    made = default_registry()
+    made = Registry()
+    made.register(SpeculatorFactory("ngram", False, lambda *_: NgramSpeculator()))
     made.register(SpeculatorFactory("medusa", False, create_medusa))
     return made
 
 
 def resolve(registry, spec, draft_head=None, target=Target):
-    return registry.resolve(SpecOptions.of(spec), target(), draft_head)
+    return registry.resolve(SpecOptions.of(spec), target(), lambda: draft_head)
 
 
 def names(registry, spec, draft_head=None):
@@ -141,8 +142,8 @@ def test_auto_and_none(registry):
     assert resolve(registry, None) == ((), [])
 
 
-def test_options_reach_the_ngram_orders(registry):
-    (speculator,), _ = resolve(registry, SpecOptions("ngram", ngram_min=3, ngram_max=5))
+def test_options_reach_the_ngram_orders():
+    (speculator,), _ = resolve(default_registry(), SpecOptions("ngram", ngram_min=3, ngram_max=5))
     assert (speculator.min_order, speculator.max_order) == (3, 5)
 
 

@@ -185,7 +185,7 @@ def measured(monkeypatch):
 
 
 @pytest.mark.parametrize("params", [PARAMS, SAMPLED], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("name", ["llama", "gemma3"])
+@pytest.mark.parametrize("name", ["llama", "gemma3", "qwen35"])
 def test_the_runtime_measures_behind_the_first_token_and_changes_nothing(name, params, measured):
     llm = load_golden(name, kv_type="f16", max_sequences=1)
     ids = golden_arrays(name)["tokens"].tolist()[:30]

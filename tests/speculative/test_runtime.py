@@ -14,7 +14,7 @@ from specrt.lossless import MixedDrafts, fixed_request
 from specrt.speculative import runtime as runtime_module
 from specrt.speculative.accept import Boundary
 from specrt.speculative.algorithms.ngram import NgramSpeculator
-from specrt.state.messages import Draft, residual_entering
+from specrt.state.messages import FINAL_HIDDEN, Draft, residual_entering
 from specrt.stats import Stats
 from tests.fakes import ScriptedSpeculator
 from tests.models_on_disk import golden_arrays, load_golden
@@ -24,6 +24,7 @@ PARAMS = SamplingParams(max_tokens=40, ignore_eos=True)
 SAMPLED = SamplingParams(
     max_tokens=40, temperature=1.0, seed=7, repetition_penalty=1.2, logprobs=2, ignore_eos=True
 )
+MODELS = ("llama", "qwen35")
 
 
 @cache
@@ -44,6 +45,10 @@ def truth(params: SamplingParams = PARAMS, name: str = "llama") -> list[int]:
     return prompt(name) + plain(params, name).token_ids
 
 
+def drafts_of(params: SamplingParams, name: str, seed: int = 5) -> MixedDrafts:
+    return MixedDrafts(truth(params, name), llm(name).target.vocab_size, seed)
+
+
 def true_drafts(params: SamplingParams = PARAMS, more: tuple[int, ...] = ()) -> ScriptedSpeculator:
     """Proposes the true continuation, and ``more`` after it."""
     whole = [*truth(params), *more]
@@ -62,16 +67,16 @@ def faulty(function, error: BaseException, after: bool):
 
 
 HOPS = {
-    "how many": lambda request: (request.policy, "num_draft"),
-    "draft": lambda request: (request.speculators[0], "propose"),
-    "prepare": lambda request: (llm().target, "prepare"),
-    "verify": lambda request: (llm().target, "verify"),
-    "accept": lambda request: (runtime_module, "accept"),
-    "text": lambda request: (Boundary, "take"),
-    "rollback": lambda request: (llm().target, "rollback"),
-    "commit": lambda request: (request.speculators[0], "commit"),
-    "observe": lambda request: (request.policy, "observe"),
-    "account": lambda request: (Stats, "count_step"),
+    "how many": lambda model, request: (request.policy, "num_draft"),
+    "draft": lambda model, request: (request.speculators[0], "propose"),
+    "prepare": lambda model, request: (model.target, "prepare"),
+    "verify": lambda model, request: (model.target, "verify"),
+    "accept": lambda model, request: (runtime_module, "accept"),
+    "text": lambda model, request: (Boundary, "take"),
+    "rollback": lambda model, request: (model.target, "rollback"),
+    "commit": lambda model, request: (request.speculators[0], "commit"),
+    "observe": lambda model, request: (request.policy, "observe"),
+    "account": lambda model, request: (Stats, "count_step"),
 }
 
 
@@ -79,16 +84,19 @@ HOPS = {
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("injected")], ids=repr)
 @pytest.mark.parametrize("hop", HOPS)
-def test_a_fault_at_any_hop_leaves_the_sequence_as_it_was(hop, error, after, params, monkeypatch):
-    drafts = MixedDrafts(truth(params), llm().target.vocab_size, seed=5)
-    request = fixed_request(llm(), prompt(), params, (drafts,), 5)
-    sequence, runtime = request.sequence, llm().generator.runtime
+@pytest.mark.parametrize("name", MODELS)
+def test_a_fault_at_any_hop_leaves_the_sequence_as_it_was(
+    name, hop, error, after, params, monkeypatch
+):
+    model, drafts = llm(name), drafts_of(params, name)
+    request = fixed_request(model, prompt(name), params, (drafts,), 5)
+    sequence, runtime = request.sequence, model.generator.runtime
     runtime.prefill(request)
     for _ in range(3):
         runtime.step([request])
     before = sequence.cursor
     ids, text = sequence.tokens, bytes(sequence.text[: before.text_len])
-    owner, method = HOPS[hop](request)
+    owner, method = HOPS[hop](model, request)
     monkeypatch.setattr(owner, method, faulty(getattr(owner, method), error, after))
     if hop in ("draft", "commit") and isinstance(error, RuntimeError):
         runtime.step([request])
@@ -103,27 +111,28 @@ def test_a_fault_at_any_hop_leaves_the_sequence_as_it_was(hop, error, after, par
     monkeypatch.undo()
     while sequence.cursor.finish_reason is None:
         runtime.step([request])
-    same(completion(request), plain(params))
-    llm().target.close_sequence(sequence)
+    same(completion(request), plain(params, name))
+    model.target.close_sequence(sequence)
 
 
 @pytest.mark.parametrize("calls", [1, 2])
 @pytest.mark.parametrize("hop", ["verify", "accept", "rollback", "account"])
-def test_a_fault_between_two_sequences_leaves_both_right(hop, calls, monkeypatch):
+@pytest.mark.parametrize("name", MODELS)
+def test_a_fault_between_two_sequences_leaves_both_right(name, hop, calls, monkeypatch):
     """The hop fails at its first or second sequence; what the first had moved is moved right."""
-    prompts = [prompt(), prompt()[:9]]
-    expected = [run(llm(), ids, PARAMS) for ids in prompts]
+    model, prompts = llm(name), [prompt(name), prompt(name)[:9]]
+    expected = [run(model, ids, PARAMS) for ids in prompts]
     wholes = [one.prompt_token_ids + one.token_ids for one in expected]
-    drafts = [MixedDrafts(whole, llm().target.vocab_size, seed=5) for whole in wholes]
+    drafts = [MixedDrafts(whole, model.target.vocab_size, seed=5) for whole in wholes]
     requests = [
-        fixed_request(llm(), ids, PARAMS, (own,), 5)
+        fixed_request(model, ids, PARAMS, (own,), 5)
         for ids, own in zip(prompts, drafts, strict=True)
     ]
-    runtime = llm().generator.runtime
+    runtime = model.generator.runtime
     for request in requests:
         runtime.prefill(request)
     runtime.step(requests)
-    owner, method = HOPS[hop](requests[0])
+    owner, method = HOPS[hop](model, requests[0])
     function, left = getattr(owner, method), [calls]
 
     def failing(*args, **kwargs):
@@ -141,7 +150,7 @@ def test_a_fault_between_two_sequences_leaves_both_right(hop, calls, monkeypatch
         runtime.step(going)
     for request, plain_one in zip(requests, expected, strict=True):
         same(completion(request), plain_one)
-        llm().target.close_sequence(request.sequence)
+        model.target.close_sequence(request.sequence)
 
 
 def test_an_end_token_inside_an_accepted_run_ends_there():
@@ -211,15 +220,16 @@ def test_a_sliding_window_keeps_its_keys_when_drafts_are_rejected_at_any_offset(
     same(run(llm("gemma3"), ids, params, wrong, 16), expected)
 
 
-def test_rejection_at_a_page_boundary_then_another_sequence():
-    ids = prompt()
+@pytest.mark.parametrize("name", MODELS)
+def test_rejection_at_a_page_boundary_then_another_sequence(name):
+    model, ids = llm(name), prompt(name)
     params = replace(PARAMS, max_tokens=50)
-    expected = run(llm(), ids, params)
+    expected = run(model, ids, params)
     whole = ids + expected.token_ids
     drafts = MixedDrafts(whole, 512, seed=3)
-    first = fixed_request(llm(), ids, params, (drafts,), 8)
-    second = fixed_request(llm(), ids, params, (drafts,), 3)
-    runtime = llm().generator.runtime
+    first = fixed_request(model, ids, params, (drafts,), 8)
+    second = fixed_request(model, ids, params, (drafts,), 3)
+    runtime = model.generator.runtime
     for request in (first, second):
         runtime.prefill(request)
     running = [first, second]
@@ -228,16 +238,17 @@ def test_rejection_at_a_page_boundary_then_another_sequence():
         running = [r for r in running if r.sequence.cursor.finish_reason is None]
     for request in (first, second):
         same(completion(request), expected)
-        llm().target.close_sequence(request.sequence)
+        model.target.close_sequence(request.sequence)
 
 
-def test_a_drafter_that_proposes_nothing_at_random_steps():
+@pytest.mark.parametrize("name", MODELS)
+def test_a_drafter_that_proposes_nothing_at_random_steps(name):
     random = np.random.default_rng(1)
-    whole = truth(SAMPLED)
+    whole = truth(SAMPLED, name)
     drafts = ScriptedSpeculator(
         lambda c: whole[c.sequence.cursor.num_tokens :][: c.num_draft * random.integers(0, 2)]
     )
-    same(run(llm(), prompt(), SAMPLED, drafts, 6), plain(SAMPLED))
+    same(run(llm(name), prompt(name), SAMPLED, drafts, 6), plain(SAMPLED, name))
 
 
 @pytest.mark.parametrize("bad", [[-1], [512], [2**31], [3, 10**6]])
@@ -265,25 +276,27 @@ def test_the_speculator_hears_every_position_once():
         assert kept.next_token == following.tokens[0]
 
 
-def test_the_taps_of_kept_rows_are_those_of_plain_rows():
-    tap = residual_entering(2)
-
+@pytest.mark.parametrize("tap", [residual_entering(2), FINAL_HIDDEN])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_taps_of_kept_rows_are_those_of_plain_rows(name, tap):
     def rows(drafts, num_draft):
         heard = []
         drafts.taps = frozenset({tap})
         drafts.commit = lambda kept: heard.extend((k.start_pos, k.taps[tap].copy()) for k in kept)
-        run(llm(), prompt(), PARAMS, drafts, num_draft)
+        run(llm(name), prompt(name), PARAMS, drafts, num_draft)
         return np.concatenate([rows for _, rows in sorted(heard, key=lambda item: item[0])])
 
     expected = rows(ScriptedSpeculator(lambda c: []), 1)
-    got = rows(MixedDrafts(truth(), 512, seed=2), 6)
+    got = rows(drafts_of(PARAMS, name, seed=2), 6)
     np.testing.assert_array_equal(got, expected[: len(got)])
 
 
-def test_requests_a_b_a():
-    first = llm().generate(prompt(), PARAMS, spec="ngram")
-    llm().generate(prompt(count=12), PARAMS, spec="ngram")
-    third = llm().generate(prompt(), PARAMS, spec="ngram")
+@pytest.mark.parametrize("name", MODELS)
+def test_requests_a_b_a(name):
+    model = llm(name)
+    first = model.generate(prompt(name), PARAMS, spec="ngram")
+    model.generate(prompt(name, 12), PARAMS, spec="ngram")
+    third = model.generate(prompt(name), PARAMS, spec="ngram")
     same(third, first)
 
 
@@ -301,12 +314,13 @@ def test_a_batch_equals_its_members_alone():
         assert got.stats.num_accepted == expected.stats.num_accepted
 
 
-def test_ngram_over_turns_and_a_rewind_in_the_same_slot():
-    with llm().session() as session:
-        ids = prompt() * 3
+@pytest.mark.parametrize("name", MODELS)
+def test_ngram_over_turns_and_a_rewind_in_the_same_slot(name):
+    with llm(name).session() as session:
+        ids = prompt(name) * 3
         for turn in (ids, [*ids, 5, 6, 7], ids[:40], ids[:40] + ids):
             got = session.generate(turn, SAMPLED, spec="ngram")
-            expected = llm().generate(turn, SAMPLED, spec="none")
+            expected = llm(name).generate(turn, SAMPLED, spec="none")
             assert got.token_ids == expected.token_ids
             assert got.logprobs == expected.logprobs
 

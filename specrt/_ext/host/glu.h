@@ -6,7 +6,7 @@
 #define GLU_BLOCK 2048 /* values of a part; blocks of 32 */
 #define GATED_TILES 2  /* of a part, so that it makes whole blocks of 32 */
 
-enum activation { ACT_SILU, ACT_GELU_TANH };
+enum activation { ACT_SILU, ACT_GELU_TANH, ACT_SIGMOID };
 
 struct glu_args {
     const float *gate, *up; /* [T, width] */

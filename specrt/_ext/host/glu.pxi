@@ -11,7 +11,7 @@ cdef extern from "glu.h":
         Weight sides[2]
         Acts acts, out
         int activation
-    int GLU_BLOCK, GATED_TILES, ACT_SILU, ACT_GELU_TANH
+    int GLU_BLOCK, GATED_TILES, ACT_SILU, ACT_GELU_TANH, ACT_SIGMOID
 
 cdef extern from *:
     """
@@ -21,7 +21,7 @@ cdef extern from *:
     kernel_fn *glu_kernel(int level)
     kernel_fn *gated_linear_kernel(int level)
 
-ACTIVATIONS = {"silu": ACT_SILU, "gelu_tanh": ACT_GELU_TANH}
+ACTIVATIONS = {"silu": ACT_SILU, "gelu_tanh": ACT_GELU_TANH, "sigmoid": ACT_SIGMOID}
 
 
 def record_glu(Tape tape, gate, up, activation, out, acts):

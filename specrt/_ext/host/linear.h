@@ -101,6 +101,15 @@ struct head_args { /* first phase: a part is HEAD_TILES tiles; second phase: one
     int num_parts;
 };
 
+#define TOP_K_BLOCK 256
+
+struct top_k_args { /* a part is one row */
+    const float *logits; /* [T, width] */
+    float *values;       /* [T, k] */
+    int32_t *ids;
+    int width, k;
+};
+
 struct embed_args { /* a part is one row */
     struct matrix weight;
     const int32_t *tokens;
@@ -113,6 +122,7 @@ DECLARE_KERNEL(quantize);
 DECLARE_KERNEL(linear);
 DECLARE_KERNEL(head);
 DECLARE_KERNEL(head_reduce);
+DECLARE_KERNEL(top_k);
 DECLARE_KERNEL(embed);
 
 #define PART_VALUES 4096 /* of rows in a part, about */

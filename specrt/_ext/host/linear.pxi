@@ -49,6 +49,11 @@ cdef extern from "linear.h":
         int *ids
         float softcap
         int num_parts
+    ctypedef struct TopKArgs "struct top_k_args":
+        const float *logits
+        float *values
+        int *ids
+        int width, k
     ctypedef struct EmbedArgs "struct embed_args":
         Matrix weight
         const int *tokens
@@ -73,6 +78,7 @@ cdef extern from *:
     static kernel_fn *linear_kernel(int level) { return SELECT_KERNEL(linear, level); }
     static kernel_fn *head_kernel(int level) { return SELECT_KERNEL(head, level); }
     static kernel_fn *head_reduce_kernel(int level) { return SELECT_KERNEL(head_reduce, level); }
+    static kernel_fn *top_k_kernel(int level) { return SELECT_KERNEL(top_k, level); }
     static kernel_fn *embed_kernel(int level) { return SELECT_KERNEL(embed, level); }
     """
     kernel_fn *pack_kernel(int level)
@@ -80,6 +86,7 @@ cdef extern from *:
     kernel_fn *linear_kernel(int level)
     kernel_fn *head_kernel(int level)
     kernel_fn *head_reduce_kernel(int level)
+    kernel_fn *top_k_kernel(int level)
     kernel_fn *embed_kernel(int level)
 
 MAX_PAIRS, PANEL = _MAX_PAIRS, _PANEL
@@ -220,6 +227,17 @@ def record_head(Tape tape, weight, acts, ids, logits, float softcap):
     tape.append("head", head_kernel(tape.level), &args, sizeof(args), args.num_parts, 0,
                 (weight, acts, ids, logits, best, best_ids))
     tape.append("head_reduce", head_reduce_kernel(tape.level), &args, sizeof(args), num_rows, 0, ())
+
+
+def record_top_k(Tape tape, logits, ids, values):
+    """Append one phase, a part per row of logits [T, V] f32."""
+    cdef TopKArgs args
+    args.logits = <const float *>address(logits)
+    args.values = <float *>address(values)
+    args.ids = <int *>address(ids)
+    args.width, args.k = logits.shape[1], ids.shape[1]
+    tape.append("top_k", top_k_kernel(tape.level), &args, sizeof(args), len(logits), 0,
+                (logits, ids, values))
 
 
 def record_embed(Tape tape, weight, tokens, float scale, out):

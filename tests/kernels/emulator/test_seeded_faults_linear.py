@@ -9,8 +9,9 @@ from quant_data import random_tensor
 from specrt.acts import Acts
 from specrt.kernels.embed import embed
 from specrt.kernels.emulator import Emulator, KernelError
-from specrt.kernels.head import head, top_k
+from specrt.kernels.head import head
 from specrt.kernels.linear import DOT, F32, MMA, TILED, launch_linear
+from specrt.kernels.top_k import top_k
 from specrt.reference.quantize import quantize
 
 pytestmark = needs_emulator
@@ -133,8 +134,8 @@ def test_the_values_are_wrong(tmp_path, file, right, wrong, launch):
     ("file", "right", "wrong", "launch"),
     [
         ("keys.cuh", "0xffffffffu - static_cast<unsigned>(id)", "static_cast<unsigned>(id)", None),
-        ("head.cu", "key >= known.prefix", "key > known.prefix", run_top_k),
-        ("head.cu", "load(best + i) > own", "load(best + i) >= own", run_top_k),
+        ("top_k.cu", "key >= known.prefix", "key > known.prefix", run_top_k),
+        ("top_k.cu", "load(best + i) > own", "load(best + i) >= own", run_top_k),
     ],
 )
 def test_the_ids_are_wrong(tmp_path, file, right, wrong, launch):

@@ -1,7 +1,5 @@
 /* glu: specrt/reference/glu.py says what it computes. */
-#include "gate.h"
-#include "quantize.h"
-#include "tile.h"
+#include "gated_tiles.h"
 
 /* A part is GLU_BLOCK values of a row, or fewer at its end. */
 void KERNEL(glu)(const void *pointer, int part, void *scratch)
@@ -24,20 +22,7 @@ void KERNEL(glu)(const void *pointer, int part, void *scratch)
 void KERNEL(gated_linear)(const void *pointer, int part, void *scratch)
 {
     const struct gated_linear_args *args = pointer;
-    float sides[2][GATED_TILES][PANEL * LANES], values[GATED_TILES * LANES];
     (void)scratch;
-    for (int panel = 0; panel < num_panels(&args->acts); panel++) {
-        for (int side = 0; side < 2; side++)
-            for (int i = 0; i < GATED_TILES; i++)
-                KERNEL(tile_times)(&args->sides[side], &args->acts, part * GATED_TILES + i, panel,
-                                   sides[side][i]);
-        for (int r = 0; r < panel_rows(&args->acts, panel); r++) {
-            for (int i = 0; i < GATED_TILES; i++) {
-                v16f g = v16f_load(sides[0][i] + r * LANES), up = v16f_load(sides[1][i] + r * LANES);
-                v16f_store(values + i * LANES, gate(args->activation, g, up));
-            }
-            quantize_values(values, panel * PANEL + r, (size_t)part * GATED_TILES * LANES,
-                            GATED_TILES * LANES, &args->out);
-        }
-    }
+    for (int panel = 0; panel < num_panels(&args->acts); panel++)
+        gated_tiles(args->sides, &args->acts, panel, part, args->activation, &args->out);
 }

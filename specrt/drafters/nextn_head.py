@@ -1,0 +1,258 @@
+"""A NextN head at work: what it follows of each sequence, and its drafts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from specrt.drafters.hidden_rows import RING, HiddenRows
+from specrt.drafters.nextn import DRAFT_HEAD, NextNWeights, load_weights
+from specrt.drafters.nextn_passes import NextNPasses
+from specrt.errors import MismatchError, SpecrtError
+from specrt.gguf.reader import GGUFFile
+from specrt.models.blocks import Trunk
+from specrt.models.decoder import Decoder
+from specrt.models.step_rows import SequenceRows
+from specrt.ops import PAGE, Array
+from specrt.state.kv import PageLayout
+from specrt.state.messages import FINAL_HIDDEN, NO_DRAFT, Declined, Draft, DraftContext, Kept
+from specrt.state.sequence import Sequence
+
+LATE = 32
+"""So many kept rows wait at most for the next draft, which takes them in with its first row."""
+PIECE = 96
+"""Rows that are taken in at a time beside those that wait."""
+
+
+@dataclass(slots=True)
+class Followed:
+    """How far the head follows a sequence.
+
+    Args:
+        taken_in: rows 0 .. n - 1 are in its cache, each with the target's hidden row before it.
+        heard: hidden rows 0 .. n - 1 were heard of.
+        oldest: the first of them that the ring still has.
+    """
+
+    taken_in: int = 0
+    heard: int = 0
+    oldest: int = 0
+
+    def has_hidden(self, position: int) -> bool:
+        """True if the ring has that hidden row; before position 0 stands a row of zeros."""
+        return position < 0 or self.oldest <= position < self.heard
+
+    def hear(self, start_pos: int, end: int) -> None:
+        """Those rows were written to the ring, and what was heard of behind them is gone."""
+        self.taken_in = min(self.taken_in, start_pos + 1)
+        self.heard = end
+        self.oldest = start_pos if start_pos < self.oldest else max(self.oldest, end - RING)
+
+
+@dataclass(slots=True)
+class Chain:
+    """A draft as it grows."""
+
+    context: DraftContext
+    tokens: list[int] = field(default_factory=list)
+    confidences: list[float] = field(default_factory=list)
+
+    def grows(self, token: int, confidence: float) -> bool:
+        """Take the next token if it is likely enough; True if one more is wanted."""
+        _, num_draft, pmin = self.context
+        if pmin is not None and not confidence >= pmin:
+            return False
+        self.tokens.append(token)
+        self.confidences.append(confidence)
+        return len(self.tokens) < num_draft
+
+    def next_row(self) -> SequenceRows:
+        """The last token behind the others."""
+        sequence = self.context.sequence
+        return sequence, self.tokens[-1:], sequence.cursor.cache_len + len(self.tokens)
+
+    def draft(self) -> Draft:
+        """What grew."""
+        return Draft(self.tokens, self.confidences, "") if self.tokens else NO_DRAFT
+
+
+class NextNHead:
+    """Fulfils ``speculative.draft_head.DraftHead``: a token a pass, each from its own hidden row.
+
+    Row p is token p beside the hidden row of p - 1: the target's for tokens it has consumed, behind
+    them the head's own. Kept rows wait until the next draft takes them in with its first row, in
+    one call; where many wait, they are taken in before, without the LM head.
+
+    Args:
+        weights: bound to the target.
+        target: its ops, its slots and its context.
+        trunk: the target's.
+    """
+
+    kind: Literal["per_token"] = "per_token"
+    block_size = 1
+    taps = frozenset({FINAL_HIDDEN})
+
+    def __init__(self, weights: NextNWeights, target: Decoder, trunk: Trunk) -> None:
+        self._ops, num_slots = target.ops, target.max_sequences
+        self._layout = PageLayout(target.context, 0, 0, num_slots)
+        self._hidden = HiddenRows(target.ops, num_slots, weights.dims.width)
+        most_rows = max(PIECE + LATE, num_slots * (LATE + 1))
+        self._passes = NextNPasses(weights, target, trunk, self._hidden.array, most_rows)
+        self._passes.record(LATE)
+
+    def catch_up(self, rows: list[Kept]) -> None:
+        """Keep the hidden rows, and take in what has waited long."""
+        for sequence, start_pos, tokens, _, taps in rows:
+            hidden = taps[FINAL_HIDDEN]
+            if len(tokens) <= PIECE:
+                self._hear(sequence, start_pos, tokens, hidden)
+                continue
+            for begin in range(0, len(tokens), PIECE):
+                end = begin + PIECE
+                self._hear(sequence, start_pos + begin, tokens[begin:end], hidden[begin:end])
+
+    def draft_chain(self, contexts: list[DraftContext]) -> list[Draft]:
+        """One draft per context; an empty one where the target's hidden rows are not all known."""
+        chains = [Chain(context) for context in contexts]
+        growing = [chain for chain in chains if self._can_start(chain.context.sequence)]
+        rows = [self._waiting(chain.context.sequence) for chain in growing]
+        hidden = [place for one in rows for place in _places_before(*one)]
+        chained = False
+        while growing:
+            likeliest = self._passes.likeliest(rows, hidden, chained)
+            if not chained:
+                for sequence, tokens, start_pos in rows:
+                    sequence.drafter_states[self].taken_in = start_pos + len(tokens)
+            grown = [chain.grows(*one) for chain, one in zip(growing, likeliest, strict=True)]
+            hidden = [number for number, wanted in enumerate(grown) if wanted]
+            growing = [growing[number] for number in hidden]
+            rows, chained = [chain.next_row() for chain in growing], True
+        return [chain.draft() for chain in chains]
+
+    def reset(self, sequence: Sequence) -> None:
+        """Follow the sequence back, or start anew where the hidden row before it is lost."""
+        state, length = self._state(sequence), sequence.cursor.cache_len
+        state.heard = min(state.heard, length)
+        state.taken_in = min(state.taken_in, length)
+        if not state.has_hidden(state.heard - 1):
+            del sequence.drafter_states[self]
+
+    def heard(self, sequence: Sequence) -> int:
+        """How many leading hidden rows it has heard of."""
+        return self._state(sequence).heard
+
+    def export_state(self, sequence: Sequence) -> dict[str, np.ndarray]:
+        """Keys and values of what is taken in, and the hidden rows that the others wait with."""
+        state, length = self._state(sequence), sequence.cursor.cache_len
+        taken_in = min(state.taken_in, length)
+        first, end = max(0, taken_in - 1), min(state.heard, length)
+        if not state.has_hidden(first):
+            return {}
+        k, v = self._ops.kv_read(self._passes.cache, *self._pages(sequence.slot, taken_in))
+        hidden = self._hidden.read(sequence.slot, first, end)
+        return {"k": np.array(k), "v": np.array(v), "hidden": hidden}
+
+    def import_state(self, sequence: Sequence, arrays: dict[str, np.ndarray]) -> None:
+        """Take what ``export_state`` gave.
+
+        Raises:
+            MismatchError: an array is missing or has another shape.
+        """
+        k, v, hidden = (arrays.get(name, np.zeros(0)) for name in ("k", "v", "hidden"))
+        taken_in = len(k)
+        first, end = max(0, taken_in - 1), max(0, taken_in - 1) + len(hidden)
+        if not taken_in <= end <= sequence.cursor.cache_len or end - first > RING:
+            raise MismatchError(
+                f"saved draft head: {taken_in} rows and {len(hidden)} hidden ones of "
+                f"{sequence.cursor.cache_len}; save the session again"
+            )
+        pages = self._pages(sequence.slot, taken_in)
+        stored = self._ops.kv_read(self._passes.cache, *pages)[0]
+        rows = (len(hidden), self._hidden.array.shape[1])
+        shapes = (stored.shape, stored.shape, rows)
+        types = (stored.dtype, stored.dtype, np.dtype(np.float32))
+        for values, shape, dtype in zip((k, v, hidden), shapes, types, strict=True):
+            if (values.shape, values.dtype) != (shape, dtype):
+                raise MismatchError(
+                    f"saved draft head: {values.shape} {values.dtype}, expected {shape} {dtype}; "
+                    "save the session again"
+                )
+        self._ops.kv_write(self._passes.cache, *pages, k, v)
+        self._hidden.assign(sequence.slot, first, hidden)
+        sequence.drafter_states[self] = Followed(taken_in, end, first)
+
+    def _pages(self, slot: int, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+        """The page of each row, and the rows."""
+        positions = np.arange(num_rows, dtype=np.int32)
+        return self._layout.table(slot)[positions // PAGE], positions
+
+    def _state(self, sequence: Sequence) -> Followed:
+        state = sequence.drafter_states.get(self)
+        if state is None:
+            state = sequence.drafter_states[self] = Followed()
+        return state
+
+    def _hear(self, sequence: Sequence, start_pos: int, tokens: list[int], hidden: Array) -> None:
+        """Keep hidden rows, and take in the rows that they complete where many wait."""
+        state, end = self._state(sequence), start_pos + len(tokens)
+        if start_pos > state.heard:
+            return  # rows between are missing, so these are of no use
+        self._hidden.write(sequence.slot, start_pos, hidden)
+        state.hear(start_pos, end)
+        first = state.taken_in
+        if end - first < LATE:
+            return
+        earlier = sequence.history[first:start_pos].tolist()
+        rows = (sequence, [*earlier, *tokens[max(0, first - start_pos) :]], first)
+        self._passes.run([rows], _places_before(*rows), num_seqs=0, chained=False)
+        state.taken_in = end
+
+    def _can_start(self, sequence: Sequence) -> bool:
+        state, position = self._state(sequence), sequence.cursor.cache_len
+        before = min(state.taken_in, position) - 1
+        return state.heard >= position and state.has_hidden(before)
+
+    def _waiting(self, sequence: Sequence) -> SequenceRows:
+        """The rows up to the last token that are not taken in, that of the last token in any case.
+
+        The head's own hidden row of it begins the chain.
+        """
+        position = sequence.cursor.cache_len
+        start_pos = min(self._state(sequence).taken_in, position)
+        return sequence, sequence.history[start_pos : position + 1].tolist(), start_pos
+
+
+def own_nextn(
+    gguf: GGUFFile, trunk: Trunk, target: Decoder, ids: np.ndarray | None = None
+) -> NextNHead | Declined | None:
+    """``load_nextn`` of a model's own file: what is wrong with the head is a reason to decline."""
+    try:
+        return load_nextn(gguf, trunk, target, ids)
+    except SpecrtError as error:
+        return Declined(DRAFT_HEAD, str(error))
+
+
+def load_nextn(
+    gguf: GGUFFile, trunk: Trunk, target: Decoder, ids: np.ndarray | None = None
+) -> NextNHead | Declined | None:
+    """The NextN head of a file, None if it promises none.
+
+    Args:
+        gguf: the target's file, or one of a head that was checked against it.
+        trunk: the target's.
+        target: whose slots the head follows.
+        ids: those that the head drafts, ascending; None for all.
+
+    Raises:
+        MismatchError, UnsupportedError: a tensor is missing, has another shape, or is one too many.
+    """
+    weights = load_weights(gguf, trunk, ids)
+    return NextNHead(weights, target, trunk) if isinstance(weights, NextNWeights) else weights
+
+
+def _places_before(sequence: Sequence, tokens: list[int], start_pos: int) -> list[int]:
+    """For each row the place of the hidden row before it."""
+    return HiddenRows.places(sequence.slot, start_pos - 1, start_pos + len(tokens) - 1)

@@ -1,0 +1,46 @@
+"""A sequence whose rows a draft head follows, hop by hop."""
+
+from __future__ import annotations
+
+from specrt import SpecOptions
+from specrt.state.messages import FINAL_HIDDEN, DraftContext, Kept, Window
+
+
+class Following:
+    """A sequence whose rows a head follows, hop by hop."""
+
+    def __init__(self, llm):
+        self.target = llm.target
+        (speculator,) = llm.speculation.resolve(SpecOptions(type="draft-head")).speculators
+        self.speculator = speculator
+        self.sequence = self.target.open_sequence()
+
+    def prefill(self, tokens, last_token):
+        sequence = self.sequence
+        start = sequence.cursor.cache_len
+        sequence.history[start : start + len(tokens) + 1] = [*tokens, last_token]
+        sequence.cursor = sequence.cursor._replace(num_tokens=start + len(tokens) + 1)
+        for kept in self.target.prefill(sequence, tokens, [FINAL_HIDDEN]):
+            self.speculator.commit([kept])
+
+    def draft(self, num_draft, pmin=0.0):
+        (draft,) = self.speculator.propose([DraftContext(self.sequence, num_draft, pmin)])
+        return draft
+
+    def verify(self, draft_tokens):
+        """The target's ids of all rows, and the rows' taps."""
+        sequence = self.sequence
+        window = Window(sequence, [sequence.last_token, *draft_tokens], sequence.cursor.cache_len)
+        verification = self.target.verify([window], taps=[FINAL_HIDDEN])
+        ids = self.target.ops.to_host(verification.ids).tolist()
+        return window, ids, verification.taps
+
+    def keep(self, window, num_kept, next_token, taps):
+        """Commit, roll back and move the cursor behind the kept rows."""
+        sequence, tokens = self.sequence, window.tokens[:num_kept]
+        rows = {tap: x[:num_kept] for tap, x in taps.items()}
+        self.speculator.commit([Kept(sequence, window.start_pos, tokens, next_token, rows)])
+        end = window.start_pos + num_kept
+        sequence.history[window.start_pos : end + 1] = [*tokens, next_token]
+        cursor = self.target.rollback(sequence, num_kept)
+        sequence.cursor = cursor._replace(num_tokens=end + 1)
