@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, cast, overload
 
 import numpy as np
@@ -32,6 +32,7 @@ from specrt.progress import loading_bar
 from specrt.pull import MODELS, cached
 from specrt.session import Session
 from specrt.settings import DRAFT_IDS, DRAFT_MODEL, GRAPH_BUDGET, spec_options
+from specrt.speculative.draft_head import DraftHead
 from specrt.speculative.registry import FindHead, Registry, default_registry
 from specrt.speculative.speculation import Speculation
 from specrt.state.messages import Declined
@@ -56,6 +57,7 @@ class LLM:
         tokenizer: ``encode(text, add_bos=None, parse_special=False)`` and ``decode(ids)``.
         chat_template: the file's.
         context: positions of a sequence.
+        head_file: where a draft head would come from: the model's file, or an attached one.
     """
 
     def __init__(
@@ -88,13 +90,19 @@ class LLM:
         )
         registry = registry or default_registry()
         load_head = own_nextn if drafter is None else load_nextn
-        self._head_file = drafter or gguf
+        self.head_file = drafter or gguf
         vocab_size = self.target.vocab_size
         self._head_ids = None if draft_ids is None else read_draft_ids(draft_ids, vocab_size)
-        own_head = partial(load_head, self._head_file, trunk, self.target, self._head_ids)
-        self.speculation = Speculation(self.target, registry, find_head or own_head)
-        self.speculation.resolve(spec)  # so that a bad name is told now
+        own_head = partial(load_head, self.head_file, trunk, self.target, self._head_ids)
+        find_head = find_head or own_head
+
+        def found() -> DraftHead | Declined | None:
+            with self.generator.runtime.lock:  # another thread's step records and runs ops too
+                return find_head()
+
+        self.speculation = Speculation(self.target, registry, found)
         self.generator = Generator(self.target, self.tokenizer, self.speculation, spec)
+        self.speculation.resolve(spec)  # so that a bad name is told now
 
     def warm_up(self) -> None:
         """Take two steps, and measure rows between them, which else the first request would do."""
@@ -194,7 +202,7 @@ class LLM:
         ids = chat_ids(self.tokenizer, self.chat_template, messages, **variables)
         return self.generator.complete([ids], [params or SamplingParams()], spec)[0]
 
-    @cached_property
+    @property
     def plan(self) -> MemoryPlan:
         """What the model needs in memory, beside what the machine had before it was loaded."""
         target = self.target
@@ -204,7 +212,7 @@ class LLM:
             target.kv_type,
             target.max_sequences,
             target.ops.device,
-            self._head_file if self.speculation.loaded_head else None,
+            self.head_file if self.speculation.loaded_head else None,
             self._head_ids,
         )
         return replace(plan, available=self._available)

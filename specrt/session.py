@@ -36,7 +36,8 @@ HEAD_PREFIX = "head "
 class Session:
     """One sequence that keeps its cached prefix from turn to turn.
 
-    A turn whose prompt diverges from what was consumed keeps the longest common prefix.
+    A turn whose prompt diverges from what was consumed keeps the longest common prefix, as far as
+    the target can go back: a recurrent state only takes back what came last, else it starts anew.
 
     Attributes:
         messages: the chat so far, the model's answers included.
@@ -158,6 +159,7 @@ class Session:
             "numerics": self._target.numerics,
             "messages": self.messages,
             "cache_len": sequence.cursor.cache_len,
+            "head": fingerprint(self._llm.head_file),
         }
         arrays = {
             "header": np.frombuffer(json.dumps(header).encode(), np.uint8),
@@ -220,7 +222,8 @@ class Session:
             sequence = session._open()
             sequence.history[: len(saved.tokens)] = saved.tokens
             target.import_state(sequence, len(saved.tokens), saved.arrays)
-            session._take_head_state(saved.arrays)
+            if saved.header.get("head") == fingerprint(llm.head_file):
+                session._take_head_state(saved.arrays)
             session.messages = saved.header["messages"]
         except BaseException:
             session.close()

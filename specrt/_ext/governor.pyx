@@ -330,7 +330,8 @@ cdef class AdaptivePolicy:
     since it goes on whether drafts do or not. A draft that missed costs at least ``least_loss``,
     whatever the curves say. No draft is longer than the credit could pay if all of it missed. Where
     none looks worth it, a short probe goes out whenever the credit pays for it. So drafting that
-    never pays loses the allowance and no more, and yet it never parks for good. A drafter that
+    never pays loses the allowance, and what upkeep is above half of it, and yet it never parks for
+    good. A drafter that
     proposes nothing costs a plain step, and is no failure.
 
     Args:

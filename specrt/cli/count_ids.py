@@ -34,6 +34,8 @@ def run(args: argparse.Namespace) -> int:
     from specrt.gguf.tokenizer import load_tokenizer
     from specrt.llm import find_model
 
+    if args.ids < 1:
+        raise OptionError(f"--ids = {args.ids}: expected 1 or more")
     try:
         texts = [Path(name).read_text(encoding="utf-8") for name in args.text]
     except (OSError, UnicodeDecodeError) as error:

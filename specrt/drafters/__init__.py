@@ -21,6 +21,16 @@ WIDTH_KEYS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """By architecture of files that hold only a drafter: the key of its target's width."""
 
+SHARED_KEYS: Final = (
+    "attention.key_length",
+    "attention.layer_norm_rms_epsilon",
+    "rope.dimension_count",
+    "rope.freq_base",
+    "rope.scaling.factor",
+    "rope.scaling.type",
+)
+"""Of a NextN block alone in its file: what must be its target's, where both say it."""
+
 
 def is_nextn_file(file: GGUFFile) -> bool:
     """True if the file holds a NextN block and no trunk."""
@@ -71,8 +81,31 @@ def check_drafter(target: GGUFFile, drafter: GGUFFile) -> None:
             f"{tokens_key} holds {len(tokens)}; take the drafter that was trained for this target"
         )
     if kind not in WIDTH_KEYS:
+        _check_nextn(target, drafter)
         return
     raise UnsupportedError(
         f"{drafter.path}: {kind} drafters do not run here yet; load the target without a draft "
         "model, n-gram drafting needs none"
     )
+
+
+def _check_nextn(target: GGUFFile, drafter: GGUFFile) -> None:
+    """Check what a NextN block shares with its target's own blocks.
+
+    Raises:
+        MismatchError: the file promises no head, or states another number.
+    """
+    arch = target.architecture
+    key = f"{arch}.nextn_predict_layers"
+    if not drafter.get(key, int, 0):
+        raise MismatchError(
+            f"{drafter.path}: {key} = 0, but there are nextn tensors: convert the drafter again"
+        )
+    for name in SHARED_KEYS:
+        key = f"{arch}.{name}"
+        own, expected = drafter.metadata.get(key), target.metadata.get(key)
+        if own is not None and expected is not None and own != expected:
+            raise MismatchError(
+                f"{drafter.path}: {key} = {own}, but {target.path}: {key} = {expected}; take the "
+                "drafter that was trained for this target"
+            )

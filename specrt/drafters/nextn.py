@@ -73,14 +73,16 @@ class NextNWeights:
             dims=dims,
             embedding_norm=loader.vector(f"{nextn}enorm.weight", width),
             hidden_norm=loader.vector(f"{nextn}hnorm.weight", width),
-            projection=loader.weight(f"{nextn}eh_proj.weight", width, 2 * width),
+            projection=loader.weight(f"{nextn}eh_proj.weight", width, 2 * width, role="int8x2"),
             block=block,
             norm=loader.vector(norm, width) if norm else trunk.output_norm,
             embedding=loader.table(embedding, *size) if embedding else trunk.token_embd,
             output=_output(loader, output, trunk, ids),
             ids=ids,
         )
-        loader.finish(prefix)
+        for name in ("token_embd.weight", "output.weight", "output_norm.weight"):
+            loader.leave(name)  # the target's are used
+        loader.finish("" if loader.gguf is not trunk.gguf else prefix)
         return weights
 
 

@@ -161,10 +161,10 @@ class NextNHead:
         Raises:
             MismatchError: an array is missing or has another shape.
         """
-        k, v, hidden = (arrays.get(name, np.zeros(0)) for name in ("k", "v", "hidden"))
+        k, v, hidden = (np.atleast_1d(arrays.get(name, ())) for name in ("k", "v", "hidden"))
         taken_in = len(k)
         first, end = max(0, taken_in - 1), max(0, taken_in - 1) + len(hidden)
-        if not taken_in <= end <= sequence.cursor.cache_len or end - first > RING:
+        if not taken_in <= end <= sequence.cursor.cache_len or end - first > LATE:
             raise MismatchError(
                 f"saved draft head: {taken_in} rows and {len(hidden)} hidden ones of "
                 f"{sequence.cursor.cache_len}; save the session again"
@@ -204,6 +204,9 @@ class NextNHead:
         state.hear(start_pos, end)
         first = state.taken_in
         if end - first < LATE:
+            return
+        if end - first > LATE + PIECE:  # a call for earlier rows has failed
+            del sequence.drafter_states[self]
             return
         earlier = sequence.history[first:start_pos].tolist()
         rows = (sequence, [*earlier, *tokens[max(0, first - start_pos) :]], first)

@@ -9,7 +9,7 @@ import numpy as np
 
 from specrt.drafters.nextn import NextNWeights
 from specrt.models.blocks import Forward, Trunk, Workspace
-from specrt.models.decoder import Decoder
+from specrt.models.decoder import MAX_PROGRAMS, Decoder
 from specrt.models.step_rows import SequenceRows, StepRows
 from specrt.ops import Array, Program
 from specrt.state.kv import PageLayout
@@ -110,9 +110,10 @@ class NextNPasses:
         program.run()
 
     def _program(self, *key: *tuple[int, int, bool]) -> Program:
-        program = self._programs.get(key)
-        if program is None:
-            program = self._programs[key] = self._record(*key)
+        program = self._programs.pop(key, None) or self._record(*key)
+        self._programs[key] = program
+        if len(self._programs) > MAX_PROGRAMS:
+            del self._programs[next(iter(self._programs))]
         return program
 
     def _record(self, num_rows: int, num_seqs: int, chained: bool) -> Program:
@@ -124,8 +125,9 @@ class NextNPasses:
             self._record_input(Forward(ops, work, step, x, h, self._caches), chained)
             if num_rows > num_seqs:
                 block.remember(Forward(ops, work, step, x, h, self._caches))
-                x, h = h[:num_seqs], x
-                ops.select(h, self._last[:num_seqs], out=x)
+                ends, h = h[:num_seqs], x[:num_seqs]
+                ops.select(x, self._last[:num_seqs], out=ends)
+                x = ends
             if num_seqs:
                 block.record(Forward(ops, work, self._ends.inputs, x, h, self._caches))
                 self._record_head(x)

@@ -15,6 +15,7 @@ from specrt.gguf.reader import GGUFFile, Tensor
 from specrt.gguf.strings import StringArray
 from specrt.ops import Array, Ops, Role, Rope, RopePairing, Weight
 
+MAX_BLOCKS = 2**12
 MAX_CONTEXT = 2**24
 MAX_HEADS = 2**12
 MAX_HEAD_DIM = 2**14
@@ -245,7 +246,7 @@ class Dims:
             UnsupportedError: keys and values are of different widths.
         """
         arch = gguf.architecture
-        blocks = positive(gguf, f"{arch}.block_count", most=len(gguf.tensors))
+        blocks = positive(gguf, f"{arch}.block_count", most=MAX_BLOCKS)
         num_nextn = gguf.get(f"{arch}.nextn_predict_layers", int, 0)
         if not 0 <= num_nextn < blocks:
             raise FormatError(

@@ -107,7 +107,9 @@ def _num_draft(request: Request, member: Speculator, others: int) -> int:
     most = min(room, request.max_draft, member.max_draft)
     if most <= 0:
         return 0
-    gate = member.default_pmin if request.pmin is None else request.pmin
+    gate = member.default_pmin  # 0 where drafts have no confidences that a gate could cut by
+    if gate > 0 and request.pmin is not None:
+        gate = request.pmin
     return min(most, request.policy.num_draft(member.name, most, others, gate))
 
 

@@ -14,14 +14,18 @@ class Governor:
     Args:
         options: its constants.
         rows: what the target's rows cost, as far as that is known already.
+        drafts: the same of each speculator's drafts, by its name; grows.
     """
 
     def __init__(
-        self, options: GovernorOptions | None = None, rows: CostCurve | None = None
+        self,
+        options: GovernorOptions | None = None,
+        rows: CostCurve | None = None,
+        drafts: dict[str, CostCurve] | None = None,
     ) -> None:
         self.options = options or GovernorOptions()
         self.rows = rows or CostCurve(self.options.row_slope)
-        self.drafts: dict[str, CostCurve] = {}
+        self.drafts = {} if drafts is None else drafts
 
     def policy(self) -> AdaptivePolicy:
         """A policy for one sequence."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,7 +50,7 @@ class Speculation:
     """Resolves options against one target.
 
     Speculators are made once for options that differ in numbers only; all share what rows of the
-    target were measured to cost.
+    target, and drafts of a speculator, were measured to cost.
 
     Args:
         target: the model.
@@ -65,8 +66,10 @@ class Speculation:
         self._find_head = find_head
         self._head: DraftHead | Declined | None = None
         self._looked = False
+        self._looking = threading.Lock()
         self._made: dict[SpecOptions, _Made] = {}
         self._rows: dict[float, CostCurve] = {}  # by the slope that is assumed at first
+        self._drafts: dict[str, CostCurve] = {}  # by the speculator's name
 
     @property
     def loaded_head(self) -> DraftHead | None:
@@ -75,8 +78,9 @@ class Speculation:
 
     def _attached(self) -> DraftHead | Declined | None:
         """The draft head, from the first time on that somebody needs it."""
-        if not self._looked:
-            self._head, self._looked = self._find_head(), True
+        with self._looking:
+            if not self._looked:
+                self._head, self._looked = self._find_head(), True
         return self._head
 
     def resolve(self, options: SpecOptions) -> Resolved:
@@ -104,5 +108,5 @@ class Speculation:
             given = options.governor
             tuned = given if isinstance(given, GovernorOptions) else GovernorOptions()
             rows = self._rows.setdefault(tuned.row_slope, CostCurve(tuned.row_slope))
-            self._made[options] = _Made(speculators, declined, Governor(tuned, rows))
+            self._made[options] = _Made(speculators, declined, Governor(tuned, rows, self._drafts))
         return self._made[options]

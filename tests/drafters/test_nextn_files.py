@@ -1,5 +1,7 @@
 """Which files have a NextN head that runs here, and what the others are told."""
 
+from threading import Thread
+
 import gguf
 import numpy as np
 import pytest
@@ -115,13 +117,65 @@ def test_what_is_wrong_with_an_attached_file_is_an_error(tmp_path):
     head = rewritten(GOLDEN, tmp_path / "head.gguf", drop=drop)
     with pytest.raises(MismatchError, match=r"blk.4.nextn.eh_proj.weight' is missing"):
         load(GOLDEN, draft_model=head)
-    extra = {f"{BLOCK}gate.weight": np.ones(8, np.float32)}
     drop = names(of_head=False)
-    more = rewritten(GOLDEN, tmp_path / "more.gguf", drop=drop, extra=extra)
-    with pytest.raises(UnsupportedError, match=r"'blk.4.gate.weight'"):
-        load(GOLDEN, draft_model=more)
+    for number, name in enumerate((f"{BLOCK}gate.weight", "fc.weight")):
+        extra = {name: np.ones(8, np.float32)}
+        more = rewritten(GOLDEN, tmp_path / f"more{number}.gguf", drop=drop, extra=extra)
+        with pytest.raises(UnsupportedError, match=f"'{name}'"):
+            load(GOLDEN, draft_model=more)
     with pytest.raises(MismatchError, match="expected a drafter"):
         load(GOLDEN, draft_model=GOLDEN)
+
+
+def moved(path, number):
+    """The block alone in a file, under another number."""
+    tensors = {}
+    with open_gguf(GOLDEN) as file:
+        for name in names(of_head=True):
+            kind = np.float16 if file.tensors[name].type.name == "F16" else np.float32
+            tensors[name.replace(BLOCK, f"blk.{number}.")] = file.tensors[name].raw.view(kind)
+        keys = {"qwen35.block_count": (number + 1, U32)}
+        drop = names(of_head=True) + names(of_head=False)
+        return rewritten(GOLDEN, path, keys=keys, extra=tensors, drop=drop)
+
+
+def test_a_block_alone_has_a_higher_number_than_there_are_tensors(tmp_path):
+    head = moved(tmp_path / "head.gguf", 40)
+    whole = drafted(load(GOLDEN))
+    stats = drafted(load(GOLDEN, draft_model=head))
+    assert (stats.num_drafted, stats.num_accepted) == (whole.num_drafted, whole.num_accepted)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (NUM_NEXTN, (0, U32)),
+        ("qwen35.rope.freq_base", (10.0, gguf.GGUFValueType.FLOAT32)),
+        ("qwen35.attention.key_length", (16, U32)),
+    ],
+)
+def test_a_block_alone_that_states_something_else_is_refused(tmp_path, key, value):
+    drop = names(of_head=False)
+    head = rewritten(GOLDEN, tmp_path / "head.gguf", keys={key: value}, drop=drop)
+    with pytest.raises(MismatchError, match=key):
+        load(GOLDEN, draft_model=head)
+
+
+def test_a_second_thread_may_be_the_first_to_need_the_head():
+    llm, errors = load(GOLDEN, spec="none"), []
+
+    def run(spec):
+        try:
+            drafted(llm, spec)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [Thread(target=run, args=(spec,)) for spec in ("ngram", "draft-head") * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors and llm.speculation.loaded_head
 
 
 def test_weights_are_loaded_only_where_somebody_drafts_with_them():

@@ -7,8 +7,14 @@ from specrt import SamplingParams, SpecOptions
 from specrt.options import GovernorOptions
 from specrt.speculative import runtime as runtime_module
 from specrt.speculative.governor import CostCurve, Governor
-from specrt.speculative.row_costs import BUDGET, ROUNDS, measured_sizes, row_seconds
-from specrt.state.messages import FINAL_HIDDEN
+from specrt.speculative.row_costs import (
+    BUDGET,
+    ROUNDS,
+    draft_seconds,
+    measured_sizes,
+    row_seconds,
+)
+from specrt.state.messages import FINAL_HIDDEN, Draft
 from tests.models_on_disk import golden_arrays, golden_path, load_golden
 from tests.running import same
 from tests.speculative.toys import CONTEXT, Scripted, request_of
@@ -109,6 +115,53 @@ def test_the_least_call_counts():
     noise = iter([1.4, 1.1, *[2.0] * 4, *[1.0, 1.5, 1.2, 1.0, 2.0], *[1.3, 1.0, 1.0, 1.6, 1.0]])
     found = measure(Clocked(lambda rows: flat(rows) * next(noise)))
     assert found == pytest.approx({size: flat(size + 1) for size in (0, 8, 7, 3, 1)})
+
+
+class ClockedDrafter(Scripted):
+    """Drafts that take scripted seconds by their tokens, the first of each length more."""
+
+    def __init__(self, seconds, first: float = 0.0, most: int = 64):
+        super().__init__("head", {})
+        self.seconds, self.first, self.most, self.now, self.asked = seconds, first, most, 0.0, []
+
+    def clock(self) -> float:
+        return self.now
+
+    def propose(self, contexts):
+        ((_, num_draft, pmin),) = contexts
+        assert pmin == 0
+        self.now += self.seconds(num_draft) + self.first * (num_draft not in self.asked)
+        self.asked.append(num_draft)
+        return [Draft([7] * min(num_draft, self.most), [], "head")]
+
+
+def measure_drafts(drafter, max_draft: int = 8, at: int = 3):
+    asked = request_of(0, drafter)
+    asked.sequence.cursor = asked.sequence.cursor._replace(num_tokens=at, cache_len=at - 1)
+    asked.max_draft = max_draft
+    return draft_seconds(drafter, asked, drafter.clock)
+
+
+def test_drafts_are_measured_by_their_tokens_and_first_calls_forgiven():
+    drafter = ClockedDrafter(lambda k: 1e-4 * (1 + k), first=5e-3)
+    found = measure_drafts(drafter, max_draft=4)
+    expected = {0: 2e-4, 1: 2e-4, 2: 3e-4, 4: 5e-4}
+    assert found == pytest.approx(expected)
+    assert measure_drafts(ClockedDrafter(lambda k: 1e-4, most=0)) == pytest.approx({0: 1e-4})
+    assert sorted(measure_drafts(ClockedDrafter(lambda k: 1e-4), max_draft=1)) == [0, 1]
+
+
+def test_slow_drafts_are_measured_for_one_length_alone():
+    drafter = ClockedDrafter(lambda k: BUDGET, first=100.0)
+    assert measure_drafts(drafter) == pytest.approx({0: BUDGET, 1: BUDGET})
+    assert drafter.asked == [1, 1]
+
+
+def test_no_draft_is_measured_behind_the_context():
+    for at, most in ((CONTEXT - 2, 2), (CONTEXT - 1, 1), (CONTEXT, 0)):
+        drafter = ClockedDrafter(lambda k: 1e-4)
+        found = measure_drafts(drafter, at=at)
+        assert max(drafter.asked, default=0) == most == max(found, default=0)
 
 
 def test_sizes_are_ends_first_and_both_sides_of_each_step():
