@@ -14,12 +14,12 @@ from specrt._ext.sampler import Sampler
 from specrt.bench.blank_model import Script, Stopwatch, blank_decoder
 from specrt.bench.cases import VOCABULARIES
 from specrt.bench.timing import Latency, WrongResultError, collector_off
-from specrt.options import GovernorOptions, SamplingParams
+from specrt.options import SamplingParams
 from specrt.sampling import make_sampler
 from specrt.speculative import chain
 from specrt.speculative.accept import Boundary
 from specrt.speculative.algorithms.ngram import NgramSpeculator
-from specrt.speculative.governor import Governor
+from specrt.speculative.governor import AdaptivePolicy, Governor
 from specrt.speculative.request import Policy, Request
 from specrt.speculative.runtime import Runtime
 from specrt.speculative.speculator import Speculator
@@ -74,7 +74,7 @@ class StepTime:
     Args:
         overhead: all but its program.
         draws: of that, the sampler's draws over the vocabulary, all of a step's.
-        num_steps: of the case's K; the governor measures a plain step now and then.
+        num_steps: of the case's K.
     """
 
     overhead: Latency
@@ -95,6 +95,18 @@ class _TimedSampler:
         return run
 
 
+class _Eager(AdaptivePolicy):
+    """Does all that the governor does, and drafts whatever it finds.
+
+    Beside a program of nothing the draws of a window decide what pays, and every stall.
+    """
+
+    def num_draft(self, member: str, max_draft: int, others: int = 0, gate: float = 0.0) -> int:
+        """As many as there is room for."""
+        super().num_draft(member, max_draft, others, gate)
+        return max_draft
+
+
 class _Stage:
     """A runtime and one sequence of a case, which starts again after every block of steps."""
 
@@ -110,8 +122,8 @@ class _Stage:
         self.sequence.history[: case.history] = self.script.text[: case.history]
         self.sequence.prompt_len = case.history
         self.speculators: tuple[Speculator, ...] = (NgramSpeculator(),) if case.drafts else ()
-        # A stall of the machine is much beside such a program: it is not to end the drafting.
-        self.policy: Policy = Governor(GovernorOptions(allowance=64.0)).policy()
+        governor = Governor()
+        self.policy: Policy = _Eager(governor.rows, governor.drafts, governor.options)
         self.rewind()
         for speculator in self.speculators:  # prefill has had it index the prompt
             speculator.propose([DraftContext(self.sequence, NUM_DRAFT)])
