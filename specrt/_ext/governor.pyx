@@ -331,8 +331,7 @@ cdef class AdaptivePolicy:
     whatever the curves say. No draft is longer than the credit could pay if all of it missed. Where
     none looks worth it, a short probe goes out whenever the credit pays for it. So drafting that
     never pays loses the allowance, and what upkeep is above half of it, and yet it never parks for
-    good. A drafter that
-    proposes nothing costs a plain step, and is no failure.
+    good. A drafter that proposes nothing costs a plain step, and is no failure.
 
     Args:
         rows: the cost of the target's steps by their rows but one, shared by its sequences.

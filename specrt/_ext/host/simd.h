@@ -16,6 +16,7 @@
 #include <string.h>
 
 #define LANES 16
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 #if defined(__AVX512F__)
 #include "simd_avx512.h"

@@ -4,8 +4,6 @@
 #include "gate.h"
 #include "recurrent.h"
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-
 /* One sequence, n <= 16 channels from c on. */
 ALWAYS_INLINE void convolve(const struct causal_conv_args *args, int seq, int c, int n, int kernel)
 {

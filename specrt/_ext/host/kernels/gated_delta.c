@@ -5,11 +5,10 @@
  */
 #include <math.h>
 
+#include "gate.h"
 #include "recurrent.h"
-#include "simd.h"
 
 #define VECTORS (DELTA_COLUMNS / LANES)
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* The columns of a head's state from first on: key_dim rows of VECTORS vectors, zeros behind. */
 struct block {
@@ -43,9 +42,7 @@ static float decay_of(const struct gated_delta_args *args, int row, int head)
 
 static float rate_of(const struct gated_delta_args *args, int row, int head)
 {
-    const v16f beta = v16f_set1(args->beta[row * args->value_heads + head]);
-    const v16f e = v16f_exp(v16f_sub(v16f_set1(0.0f), beta));
-    return first_of(v16f_div(v16f_set1(1.0f), v16f_add(v16f_set1(1.0f), e)));
+    return first_of(sigmoid(v16f_set1(args->beta[row * args->value_heads + head])));
 }
 
 /* out = x / sqrt(sum x^2 + eps) * scale. */

@@ -3,7 +3,6 @@
 #include "decode.h"
 #include "rows.h"
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* A line of quant_types.h, as the constants of one type's own code. */
 struct packed_type {

@@ -1,28 +1,6 @@
 /* route: specrt/reference/route.py says what it computes. */
 #include "route.h"
-#include "simd.h"
-
-/* Ids and logits of the largest, best first; only a larger logit goes before another. */
-static void choose(const struct route_args *args, const float *logits, int32_t *ids, float *best)
-{
-    int count = 0;
-    for (int e = 0; e < args->num_experts; e++) {
-        const float logit = logits[e] == logits[e] ? logits[e] : -INFINITY;
-        int place = count;
-        if (count < args->num_used)
-            count++;
-        else if (logit > best[count - 1])
-            place = count - 1;
-        else
-            continue;
-        for (; place > 0 && logit > best[place - 1]; place--) {
-            best[place] = best[place - 1];
-            ids[place] = ids[place - 1];
-        }
-        best[place] = logit;
-        ids[place] = e;
-    }
-}
+#include "best_first.h"
 
 /* exp(logit - largest) of all experts; returns their sum. */
 static float powers_of(const struct route_args *args, const float *logits, float largest,
@@ -49,7 +27,8 @@ void KERNEL(route)(const void *pointer, int row, void *scratch)
     int32_t *ids = args->ids + (size_t)row * (size_t)args->num_used;
     float *weights = args->weights + (size_t)row * (size_t)args->num_used;
     float *powers = scratch, *best = powers + args->num_experts, total = 0.0f;
-    choose(args, logits, ids, best);
+    for (int e = 0, count = 0; e < args->num_experts; e++)
+        count = take_in(logits[e], e, count, args->num_used, best, ids);
     const float sum = powers_of(args, logits, best[0], powers);
     for (int r = 0; r < args->num_used; r++) {
         weights[r] = powers[ids[r]] / sum;

@@ -11,7 +11,6 @@
 /* Bytes that are fetched ahead of the loads. */
 #define AHEAD 2048
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* The most input rows that pass together; registers decide, the result does not depend on it. */
 #if defined(__AVX512F__)

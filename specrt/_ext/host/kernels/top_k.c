@@ -1,6 +1,6 @@
 /* top_k: a part is one row; specrt/reference/top_k.py says what it computes. */
 #include "linear.h"
-#include "simd.h"
+#include "best_first.h"
 
 /* Whether one of the n <= TOP_K_BLOCK logits could come among the best: the largest is enough. */
 static int beats(const float *logits, int n, float least)
@@ -17,7 +17,6 @@ static int beats(const float *logits, int n, float least)
     return 0;
 }
 
-/* Best first; among equal logits whoever came first, so the lower id. NaN counts as -inf. */
 void KERNEL(top_k)(const void *pointer, int row, void *scratch)
 {
     const struct top_k_args *args = pointer;
@@ -31,18 +30,8 @@ void KERNEL(top_k)(const void *pointer, int row, void *scratch)
         const int end = begin + TOP_K_BLOCK < args->width ? begin + TOP_K_BLOCK : args->width;
         if (found == k && !beats(logits + begin, end - begin, values[k - 1]))
             continue;
-        for (int id = begin; id < end; id++) {
-            const float x = isnan(logits[id]) ? -INFINITY : logits[id];
-            int place;
-            if (found == k && !(x > values[k - 1]))
-                continue;
-            for (place = found < k ? found++ : k - 1; place > 0 && x > values[place - 1]; place--) {
-                values[place] = values[place - 1];
-                ids[place] = ids[place - 1];
-            }
-            values[place] = x;
-            ids[place] = id;
-        }
+        for (int id = begin; id < end; id++)
+            found = take_in(logits[id], id, found, k, values, ids);
     }
     for (int i = 0; i < k; i++)
         values[i] = logits[ids[i]];
