@@ -54,11 +54,10 @@ def stepped(llm, requests, cell=None):
 
 
 def mixed(llm, plain, drafter, seed):
+    """The last one's drafts are mixed; who stands before it in a chain drafts by itself."""
     truth = plain.prompt_token_ids + plain.token_ids
-    return [
-        MixedDrafts(truth, llm.target.vocab_size, seed, inner)
-        for inner in speculators(llm, drafter)
-    ]
+    *others, last = speculators(llm, drafter)
+    return [*others, MixedDrafts(truth, llm.target.vocab_size, seed, last)]
 
 
 def over_turns(llm, name, setting, cell, seed, device="cpu"):
@@ -74,13 +73,13 @@ def over_turns(llm, name, setting, cell, seed, device="cpu"):
         request.max_draft = fixed.max_draft
         (got,) = stepped(llm, [request], cell)
         same(got, plain)
-        cell.num_inner += sum(one.num_inner for one in drafts)
+        cell.num_inner += drafts[-1].num_inner
     llm.target.close_sequence(sequence)
 
 
 @pytest.mark.parametrize("num_draft", [1, 2, 3, 7])
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("drafter", ["ngram", "draft-head"])
+@pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("name", HEAD_GOLDENS)
 def test_turns(name, drafter, setting, num_draft):
     cell = Cell(setting, drafter, num_draft)

@@ -10,9 +10,7 @@ from specrt.gguf.reader import GGUFFile
 from specrt.models.blocks import DraftBlock, Trunk
 from specrt.models.loader import Dims, Loader
 from specrt.ops import Array, Weight
-from specrt.state.messages import Declined
-
-DRAFT_HEAD = "draft-head"
+from specrt.state.messages import DRAFT_HEAD, Declined
 
 
 @dataclass(frozen=True, slots=True)

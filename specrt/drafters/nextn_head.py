@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from specrt.drafters.hidden_rows import RING, HiddenRows
-from specrt.drafters.nextn import DRAFT_HEAD, NextNWeights, load_weights
+from specrt.drafters.nextn import NextNWeights, load_weights
 from specrt.drafters.nextn_passes import NextNPasses
 from specrt.errors import MismatchError, SpecrtError
 from specrt.gguf.reader import GGUFFile
@@ -16,8 +16,15 @@ from specrt.models.blocks import Trunk
 from specrt.models.decoder import Decoder
 from specrt.models.step_rows import SequenceRows
 from specrt.ops import PAGE, Array
-from specrt.state.kv import PageLayout
-from specrt.state.messages import FINAL_HIDDEN, NO_DRAFT, Declined, Draft, DraftContext, Kept
+from specrt.state.messages import (
+    DRAFT_HEAD,
+    FINAL_HIDDEN,
+    NO_DRAFT,
+    Declined,
+    Draft,
+    DraftContext,
+    Kept,
+)
 from specrt.state.sequence import Sequence
 
 LATE = 32
@@ -97,7 +104,7 @@ class NextNHead:
 
     def __init__(self, weights: NextNWeights, target: Decoder, trunk: Trunk) -> None:
         self._ops, num_slots = target.ops, target.max_sequences
-        self._layout = PageLayout(target.context, 0, 0, num_slots)
+        self._layout = target.layout
         self._hidden = HiddenRows(target.ops, num_slots, weights.dims.width)
         most_rows = max(PIECE + LATE, num_slots * (LATE + 1))
         self._passes = NextNPasses(weights, target, trunk, self._hidden.array, most_rows)

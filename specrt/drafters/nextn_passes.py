@@ -12,7 +12,6 @@ from specrt.models.blocks import Forward, Trunk, Workspace
 from specrt.models.decoder import MAX_PROGRAMS, Decoder
 from specrt.models.step_rows import SequenceRows, StepRows
 from specrt.ops import Array, Program
-from specrt.state.kv import PageLayout
 
 TOP = 10
 """The likelihood of an id is that among so many of the likeliest."""
@@ -44,12 +43,13 @@ class NextNPasses:
         num_slots, vocab_size = target.max_sequences, weights.output.shape[0]
         self._ops, self._weights, self._hidden = ops, weights, hidden
         self._embedding_scale, self._softcap = trunk.embedding_scale, trunk.softcap
-        layout = PageLayout(target.context, 0, 0, num_slots)
         heads, head_dim = weights.dims.kv_heads[layer], weights.dims.head_dim
-        num_pages = num_slots * layout.pages
+        num_pages = num_slots * target.layout.pages
         self.cache = ops.kv_layer(num_pages, heads, head_dim, target.kv_type, 0)
         self._caches = {layer: self.cache}
-        self._rows, self._ends = StepRows(ops, layout, most_rows), StepRows(ops, layout, num_slots)
+        self._rows, self._ends = (
+            StepRows(ops, target.layout, rows) for rows in (most_rows, num_slots)
+        )
         matrices, experts = [*weights.block.weights, weights.projection], weights.block.experts
         self._work = Workspace(
             ops, most_rows, width, matrices, weights.output, trunk.num_outs, experts

@@ -53,14 +53,16 @@ def draft(requests: list[Request], vocab_size: int) -> list[Draft]:
 
 def seed_costs(request: Request) -> None:
     """Measure what drafts cost where the request's policy has not seen one."""
-
-    def measure(member: Speculator, told: list[Request]) -> None:
-        costs = told[0].policy.draft_costs(member.name)
-        if costs is not None and costs.is_blank:
-            costs.seed(draft_seconds(member, told[0]))
-
     for member in request.speculators:
-        _serve(member, [request], measure)
+        costs = request.policy.draft_costs(member.name)
+        if costs is not None and costs.is_blank:
+            _serve(member, [request], _measure)
+
+
+def _measure(member: Speculator, requests: list[Request]) -> None:
+    costs = requests[0].policy.draft_costs(member.name)
+    if costs is not None:
+        costs.seed(draft_seconds(member, requests[0]))
 
 
 def commit(requests: list[Request], kept: list[Kept]) -> None:

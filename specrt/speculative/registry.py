@@ -13,10 +13,7 @@ from specrt.speculative.algorithms.ngram import NgramSpeculator
 from specrt.speculative.draft_head import DraftHead
 from specrt.speculative.speculator import Speculator
 from specrt.speculative.target import Target
-from specrt.state.messages import Declined, joined_taps
-
-DRAFT_HEAD = "draft-head"
-"""Stands for whichever algorithm serves the attached draft head, unless one has this name."""
+from specrt.state.messages import DRAFT_HEAD, Declined, joined_taps
 
 FindHead = Callable[[], DraftHead | Declined | None]
 """The attached draft head, or why it cannot be had; None without one."""
@@ -150,7 +147,7 @@ def default_registry() -> Registry:
     """A new registry with everything that specrt brings."""
     registry = Registry()
     registry.register(SpeculatorFactory("ngram", False, _create_ngram))
-    registry.register(SpeculatorFactory("draft-head", True, _create_draft_head))
+    registry.register(SpeculatorFactory(DRAFT_HEAD, True, _create_draft_head))
     return registry
 
 
@@ -158,7 +155,7 @@ def _create_draft_head(
     target: Target, draft_head: DraftHead | None, options: SpecOptions
 ) -> DraftHeadSpeculator | Declined:
     if draft_head is None or draft_head.kind != "per_token":
-        return Declined("draft-head", "the attached drafter does not draft token by token")
+        return Declined(DRAFT_HEAD, "the attached drafter does not draft token by token")
     return DraftHeadSpeculator(draft_head)
 
 

@@ -32,6 +32,9 @@ class Tap:
 
 FINAL_HIDDEN = Tap("final_hidden")
 
+DRAFT_HEAD = "draft-head"
+"""The algorithm that drafts token by token, and whoever serves the attached draft head."""
+
 
 def residual_entering(layer: int) -> Tap:
     """The residual entering that layer; the number of layers means after the last one."""

@@ -45,7 +45,7 @@ def work(tmp_path_factory):
         text = f"def {a}_{b}({c}):\n    {b} = [{c} + {number % 9}]\n    return {b}\n\n" * 8
         (folder / f"module{number}.py").write_text(text)
     (folder / "table.py").write_text("x = [" + "1234567890, " * 100 + "]\n")
-    parts = corpus.build(folder, corpus.library(folder), TOY.vocab_size)
+    parts = corpus.build(folder, corpus.standard_library(folder), TOY.vocab_size)
     assert parts["held_lib"]["files"] > 0
     assert parts["held_lib"]["files"] + parts["train_lib"]["files"] == 300  # no table of numbers
     return folder

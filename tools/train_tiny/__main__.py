@@ -25,7 +25,7 @@ COMPARED = 300
 def run_corpus(args: argparse.Namespace) -> None:
     """Texts and tokenizer."""
     documentation = corpus.documentation(args.docs) if args.docs else ()
-    files = chain(corpus.library(), documentation)
+    files = chain(corpus.standard_library(), documentation)
     print(json.dumps(corpus.build(args.work, files, Config().vocab_size), indent=1))
 
 

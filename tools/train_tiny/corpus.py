@@ -52,7 +52,7 @@ def _digest(name: str) -> bytes:
     return hashlib.sha256(name.encode()).digest()
 
 
-def library(root: Path | None = None) -> Iterator[tuple[str, str, Path]]:
+def standard_library(root: Path | None = None) -> Iterator[tuple[str, str, Path]]:
     """Kind, name and path of the standard library's own sources."""
     root = root or Path(sysconfig.get_path("stdlib"))
     for path in sorted(root.rglob("*.py")):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specrt.options import MAX_DRAFT
 from specrt.speculative.draft_head import PerTokenHead
-from specrt.state.messages import Draft, DraftContext, Kept
+from specrt.state.messages import DRAFT_HEAD, Draft, DraftContext, Kept
 from specrt.state.sequence import Sequence
 
 
@@ -15,7 +15,7 @@ class DraftHeadSpeculator:
         head: bound to the target.
     """
 
-    name = "draft-head"
+    name = DRAFT_HEAD
     max_draft = MAX_DRAFT
     default_pmin = 0.75
     can_arm_after_prefix_reuse = False
