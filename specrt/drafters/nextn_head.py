@@ -28,9 +28,10 @@ from specrt.state.messages import (
 from specrt.state.sequence import Sequence
 
 LATE = 32
-"""So many kept rows wait at most for the next draft, which takes them in with its first row."""
+"""So many rows are taken in at a time; fewer wait for a draft, which takes them in with its first.
+"""
 PIECE = 96
-"""Rows that are taken in at a time beside those that wait."""
+"""Hidden rows that are kept at a time, of a ring that must not lose what waits."""
 
 
 @dataclass(slots=True)
@@ -79,8 +80,7 @@ class NextNHead:
         self._ops, num_slots = target.ops, target.max_sequences
         self._layout = target.layout
         self._hidden = HiddenRows(target.ops, num_slots, weights.dims.width)
-        most_rows = max(PIECE + LATE, num_slots * (LATE + 1))
-        self._passes = NextNPasses(weights, target, trunk, self._hidden.array, most_rows)
+        self._passes = NextNPasses(weights, target, trunk, self._hidden.array, num_slots * LATE)
         self._passes.record(LATE)
 
     def catch_up(self, rows: list[Kept]) -> None:
@@ -176,16 +176,13 @@ class NextNHead:
             return  # rows between are missing, so these are of no use
         self._hidden.write(sequence.slot, start_pos, hidden)
         state.hear(start_pos, end)
-        first = state.taken_in
-        if end - first < LATE:
-            return
-        if end - first > LATE + PIECE:  # a call for earlier rows has failed
-            del sequence.drafter_states[self]
-            return
-        earlier = sequence.history[first:start_pos].tolist()
-        rows = (sequence, [*earlier, *tokens[max(0, first - start_pos) :]], first)
-        self._passes.take_in(rows)
-        state.taken_in = end
+        while end - state.taken_in >= LATE:
+            first = state.taken_in
+            if not state.has_hidden(first - 1):  # calls for earlier rows have failed
+                del sequence.drafter_states[self]
+                return
+            self._passes.take_in(sequence, first, LATE)
+            state.taken_in = first + LATE
 
     def _can_start(self, sequence: Sequence) -> bool:
         state, position = self._state(sequence), sequence.cursor.cache_len

@@ -13,6 +13,7 @@ from specrt.models.step_rows import SequenceRows, StepRows
 from specrt.ops import Array, Program
 from specrt.options import MAX_DRAFT
 from specrt.state.messages import Draft
+from specrt.state.sequence import Sequence
 
 TOP = 10
 """The likelihood of an id is that among so many of the likeliest."""
@@ -79,7 +80,8 @@ class NextNPasses:
         self._programs: dict[tuple[int, int], Program] = {}
 
     def record(self, most_rows: int) -> None:
-        """Record what drafts of one sequence with up to so many rows need: else they would wait."""
+        """Record what one sequence with up to so many rows needs: else drafts would wait for it."""
+        self._program(most_rows, 0)
         for num_rows in range(1, most_rows + 1):
             self._program(num_rows, 1)
 
@@ -113,10 +115,11 @@ class NextNPasses:
             for b, (_, ids, start) in enumerate(rows)
         ]
 
-    def take_in(self, rows: SequenceRows) -> None:
-        """Leave keys and values of a sequence's rows."""
-        self._rows.publish([rows])
-        program = self._program(len(rows[1]), 0)
+    def take_in(self, sequence: Sequence, first: int, num_rows: int) -> None:
+        """Leave keys and values of rows of a sequence's history."""
+        tokens = sequence.history[first : first + num_rows].tolist()
+        self._rows.publish([(sequence, tokens, first)])
+        program = self._program(num_rows, 0)
         program.prepare()
         program.run()
 

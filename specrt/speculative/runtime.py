@@ -45,7 +45,7 @@ class Runtime:
             return self._step(requests)
 
     def settle(self, request: Request) -> None:
-        """Its speculators hear of all rows, so that a prompt behind them need not feed them again."""
+        """Its speculators hear of all rows, so that the next prompt need not feed them again."""
         with self.lock:
             chain.commit([request], self.target, 1)
 
