@@ -79,11 +79,12 @@ class NextNPasses:
         self._drafted = ops.buffer((2, num_slots, DRAFTED), np.int32)  # tokens, and bits of shares
         self._programs: dict[tuple[int, int], Program] = {}
 
-    def record(self, most_rows: int) -> None:
+    def record(self, most_drafting: int, most_taken_in: int) -> None:
         """Record what one sequence with up to so many rows needs: else drafts would wait for it."""
-        self._program(most_rows, 0)
-        for num_rows in range(1, most_rows + 1):
+        for num_rows in range(1, most_drafting + 1):
             self._program(num_rows, 1)
+        for num_rows in range(most_drafting, most_taken_in + 1):
+            self._program(num_rows, 0)
 
     def chain(self, rows: Rows[SequenceRows], wanted: Rows[tuple[int, float]]) -> list[Draft]:
         """Take rows in and draft behind each sequence's last one, token by token.
