@@ -185,7 +185,6 @@ class MtpCase:
     outputs: int
     width: int
     rows: int
-    role: Role = "int8x2"
 
 
 @dataclass(frozen=True, slots=True)

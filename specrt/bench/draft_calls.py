@@ -25,7 +25,7 @@ def bind_mtp_project(ops: Ops, case: MtpCase) -> Call:
     """Behind hidden rows of one sequence."""
     table = random_tensor(case.type, case.vocab, case.width)
     matrix = random_tensor(case.type, case.outputs, 2 * case.width)
-    embedding, projection = ops.table(table), ops.weight(matrix, case.role)
+    embedding, projection = ops.table(table), ops.weight(matrix, "int8x2")
     hidden = random_rows(ops, case.rows + 3, case.width, 15).reshape(1, -1, case.width)
     norms = [random_rows(ops, 1, case.width, seed)[0] for seed in (16, 17)]
     acts = ops.acts(case.rows, 2 * case.width, [projection])

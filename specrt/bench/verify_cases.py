@@ -152,9 +152,9 @@ CHECKS: Final = (
         "mtp_project",
         tuple(MtpCase(kind, OUTPUTS, OUTPUTS, _width(kind), 5) for kind in TYPES)
         + tuple(
-            MtpCase(kind, OUTPUTS, OUTPUTS, width, rows, role)
+            MtpCase(kind, OUTPUTS, OUTPUTS, width, rows)
             for rows in (1, 17)
-            for kind, width, role in (("Q8_0", 1312, "int8x2"), ("F16", 333, "f32"))
+            for kind, width in (("Q8_0", 1312), ("F16", 333))
         ),
         exact=False,
     ),
