@@ -70,8 +70,9 @@ class NextNPasses:
         self._ids = ops.buffer((num_slots,), np.int32)
         top = (num_slots, min(TOP, vocab_size))
         self._top_ids, self._top_logits = ops.buffer(top, np.int32), ops.buffer(top, np.float32)
-        self._names = None if weights.ids is None else ops.buffer((vocab_size,), np.int32)
-        if self._names is not None:
+        self._names: Array | None = None
+        if weights.ids is not None:
+            self._names = ops.buffer((vocab_size,), np.int32)
             ops.assign(self._names, weights.ids.astype(np.int32))
         self._gates = ops.buffer((num_slots,), np.float32)
         self._assigned_gates: list[float] = []
