@@ -96,19 +96,23 @@ class NextNHead:
         weights: bound to the target.
         target: its ops, its slots and its context.
         trunk: the target's.
+        late: so many kept rows are taken in at once; 1 for no rows that wait.
     """
 
     kind: Literal["per_token"] = "per_token"
     block_size = 1
     taps = frozenset({FINAL_HIDDEN})
 
-    def __init__(self, weights: NextNWeights, target: Decoder, trunk: Trunk) -> None:
+    def __init__(
+        self, weights: NextNWeights, target: Decoder, trunk: Trunk, late: int = LATE
+    ) -> None:
+        self._late = late
         self._ops, num_slots = target.ops, target.max_sequences
         self._layout = target.layout
         self._hidden = HiddenRows(target.ops, num_slots, weights.dims.width)
         most_rows = max(PIECE + LATE, num_slots * (LATE + 1))
         self._passes = NextNPasses(weights, target, trunk, self._hidden.array, most_rows)
-        self._passes.record(LATE)
+        self._passes.record(late)
 
     def catch_up(self, rows: list[Kept]) -> None:
         """Keep the hidden rows, and take in what has waited long."""
@@ -210,7 +214,7 @@ class NextNHead:
         self._hidden.write(sequence.slot, start_pos, hidden)
         state.hear(start_pos, end)
         first = state.taken_in
-        if end - first < LATE:
+        if end - first < self._late:
             return
         if end - first > LATE + PIECE:  # a call for earlier rows has failed
             del sequence.drafter_states[self]
