@@ -54,16 +54,19 @@ void KERNEL(read_row)(const struct matrix *matrix, int row, int first, int count
         }
 }
 
+void KERNEL(embedded)(const struct matrix *matrix, int token, float scale, float *out)
+{
+    const int valid = token >= 0 && token < matrix->num_rows;
+    if (valid)
+        KERNEL(read_row)(matrix, token, 0, matrix->num_cols, 0, out);
+    for (int i = 0; i < matrix->num_cols; i++)
+        out[i] = valid ? out[i] * scale : NAN;
+}
+
 void KERNEL(embed)(const void *pointer, int row, void *scratch)
 {
     const struct embed_args *args = pointer;
-    int width = args->weight.num_cols;
-    int32_t token = args->tokens[row];
-    float *out = args->out + (size_t)row * (size_t)width;
-    int valid = token >= 0 && token < args->weight.num_rows;
+    float *out = args->out + (size_t)row * (size_t)args->weight.num_cols;
     (void)scratch;
-    if (valid)
-        KERNEL(read_row)(&args->weight, token, 0, width, 0, out);
-    for (int i = 0; i < width; i++)
-        out[i] = valid ? out[i] * args->scale : NAN;
+    KERNEL(embedded)(&args->weight, args->tokens[row], args->scale, out);
 }
