@@ -6,14 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pkgutil import iter_modules
 from typing import Any
 
+from specrt import reference
 from specrt._ext.host_ops import Tape
-from specrt.bench.op_cases import OPS
 from specrt.host import HostOps
 from specrt.ops import Array, Ops
 from specrt.reference import Program
 from specrt.state.recurrent import RecurrentLayer, RecurrentShape
+
+OPS = frozenset(vars(Ops)) & {module.name for module in iter_modules(reference.__path__)}
+"""What programs record: each of them has a module of its name."""
 
 
 class PlainCalls:

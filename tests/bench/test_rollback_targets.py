@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from emulated import needs_emulator
 
+from specrt.bench import ops_around
 from specrt.bench.ops_around import PlainCalls, StatesOut, TimedOps
 from specrt.bench.rollback_targets import ReplayTarget, SnapshotTarget
 from specrt.host import HostOps
 from specrt.state.messages import FINAL_HIDDEN, Window
 from specrt.state.recurrent import RecurrentLayer
+from tests import test_mirror
 from tests.models.test_recurrent import EVERY, FEW, LONG, plain, shuffled, step
 from tests.models_on_disk import load_golden
 
@@ -122,6 +124,10 @@ def test_a_fed_window_moves_nothing_and_gives_its_taps():
     assert sequence.cursor.cache_len == 0
     verified = target.verify([window], taps=(FINAL_HIDDEN,)).taps[FINAL_HIDDEN]
     np.testing.assert_array_equal(fed, verified)
+
+
+def test_what_programs_record_are_the_ops():
+    assert sorted(ops_around.OPS) == test_mirror.OPS
 
 
 def test_plain_calls_run_when_the_program_does():
