@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 
 from specrt.bench.ablation_results import (
     Result,
@@ -27,7 +28,7 @@ from specrt.bench.report import (
 from specrt.bench.timing import machine, model_file
 from specrt.cli import flags
 from specrt.drafters.draft_ids import read_draft_ids
-from specrt.options import SamplingParams, SpecOptions
+from specrt.options import SamplingParams
 from specrt.settings import (
     ABLATIONS,
     DRAFT_IDS,
@@ -35,6 +36,7 @@ from specrt.settings import (
     MODEL,
     SPEC_DRAFT,
     SPEC_PMIN,
+    spec_options,
 )
 
 TOKENS = 128
@@ -76,14 +78,7 @@ def run(args: argparse.Namespace) -> int:
     check_writable(args.json)
     asked = asked_for(vars(args))
     prompts = prompts_for(args.model, args.prompts)
-    llm = flags.load_model(args, spec=SpecOptions("none"), max_sequences=1, verbose=False)
-    ids = DRAFT_IDS.from_environment() if args.draft_ids is None else args.draft_ids
-    model = Model(
-        llm,
-        SpecOptions("none", args.num_draft or SPEC_DRAFT.from_environment(), args.pmin),
-        None if ids is None else read_draft_ids(ids, llm.target.vocab_size),
-        args.synthetic_acceptance,
-    )
+    model = load_shared(args)
     variants = [Variant(model, one) for one in (None, *asked)]
     params = SamplingParams(max_tokens=args.tokens, ignore_eos=True)
     rounds, complete = collect(measure(model, variants, prompts, params, args.rounds))
@@ -98,16 +93,16 @@ def run(args: argparse.Namespace) -> int:
         "bench": "ablations",
         "complete": complete,
         "machine": machine(args.threads),
-        "model": model_file(llm.path),
+        "model": model_file(model.llm.path),
         "settings": {
             "tokens": args.tokens,
-            "rounds": args.rounds,
+            "rounds": len(rounds),
             "prompts": [prompt.id for prompt in prompts],
             "num_draft": model.num_draft,
-            "pmin": args.pmin,
+            "pmin": model.spec.pmin,
             "synthetic_acceptance": args.synthetic_acceptance,
-            "kv_type": llm.target.kv_type,
-            "device": llm.target.ops.device,
+            "kv_type": model.llm.target.kv_type,
+            "device": model.ops.device,
         },
         "results": results,
         "pending_rows_ms": None if pending is None else pending * 1e3,
@@ -115,6 +110,20 @@ def run(args: argparse.Namespace) -> int:
     }
     save(args.json, content)
     return 0 if complete else 130
+
+
+def load_shared(args: argparse.Namespace) -> Model:
+    """The weights, and how far is drafted.
+
+    Raises:
+        SpecrtError: a flag or a file is impossible.
+    """
+    given = {name: getattr(args, name) for name in (SPEC_DRAFT.name, SPEC_PMIN.name)}
+    spec = replace(spec_options(given), type="none")
+    llm = flags.load_model(args, spec=spec, max_sequences=1, verbose=False)
+    file = DRAFT_IDS.from_environment() if args.draft_ids is None else args.draft_ids
+    ids = None if file is None else read_draft_ids(file, llm.target.vocab_size)
+    return Model(llm, spec, ids, args.synthetic_acceptance)
 
 
 PHASES = ("draft", "forward", "rollback", "commit")
