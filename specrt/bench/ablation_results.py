@@ -34,7 +34,20 @@ CACHED = 64
 MOST_ROLLBACK, MOST_CATCH_UP = 0.01, 0.05
 """Of a step."""
 
-Round = dict[str, list[Run]]
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer in one way.
+
+    Args:
+        catch_up: seconds in which the head heard of kept rows, with what it did with them at once.
+    """
+
+    run: Run
+    catch_up: float
+
+
+Round = dict[str, list[Answer]]
 """An answer to every prompt in each way."""
 
 
@@ -64,7 +77,8 @@ class Result:
         corrected: steps of a round that took rows back.
         acceptance_length: mean of m + 1 over the steps with a draft.
         step_ms: all of a step, one sample per round.
-        phases_ms: of a step, medians; forward is verify and plain.
+        phases_ms: of a step, medians; draft without what the head does as it hears of kept rows,
+            forward is verify and plain.
         tokens_per_second: median.
         worth: of the default; None for itself.
     """
@@ -104,12 +118,13 @@ def measure(
                 streams = {}
                 for variant in variants[:: -1 if place % 2 else 1]:
                     variant.learn(answer)
+                    variant.head.seconds = 0.0
                     stream = variant.stream(ids[name], params)
                     streams[variant.name] = stack.enter_context(stream)
                 found = answers(streams)
             check(name, answer, found, variants[0].name)
-            for way, run in found.items():
-                done[way].append(run)
+            for variant in variants:
+                done[variant.name].append(Answer(found[variant.name], variant.head.seconds))
         if place >= 0:
             yield done
 
@@ -150,15 +165,19 @@ class Total:
     Args:
         stats: of all prompts.
         seconds: likewise, without prefill.
+        catch_up: of them, those of ``Answer``.
     """
 
     stats: Stats
     seconds: float
+    catch_up: float
 
     @classmethod
-    def of(cls, runs: Sequence[Run]) -> Total:
-        """The runs together."""
-        return cls(merged([one.completion.stats for one in runs]), sum(one.seconds for one in runs))
+    def of(cls, found: Sequence[Answer]) -> Total:
+        """The answers together."""
+        stats = merged([one.run.completion.stats for one in found])
+        seconds = sum(one.run.seconds for one in found)
+        return cls(stats, seconds, sum(one.catch_up for one in found))
 
     @property
     def step_ms(self) -> float:
@@ -173,10 +192,14 @@ class Total:
     @property
     def phases_ms(self) -> dict[str, float]:
         """Of a step."""
-        phases, steps = self.stats.phases, self.stats.steps
-        forward = phases.verify + phases.plain
-        named = {name: getattr(phases, name) for name in ("draft", "accept", "rollback", "commit")}
-        return {name: ms / steps for name, ms in (named | {"forward": forward}).items()}
+        phases, steps, catch_up = self.stats.phases, self.stats.steps, self.catch_up * 1e3
+        named = {
+            "draft": phases.draft + phases.commit - catch_up,
+            "catch-up": catch_up,
+            "forward": phases.verify + phases.plain,
+            "rollback": phases.rollback,
+        }
+        return {name: ms / steps for name, ms in named.items()}
 
 
 def _totals(rounds: Sequence[Round], variant: Variant) -> list[Total]:
@@ -250,10 +273,10 @@ def pending_seconds(model: Model, num_kept: int, rounds: int) -> float | None:
 
 def catch_up_share(default: Sequence[Total], unfolded: Sequence[Total]) -> float:
     """Of the default's steps what it does for rows that drafts of one waiting row need not do."""
-    shares = [
-        (own.phases_ms["draft"] + own.phases_ms["commit"] - other.phases_ms["draft"]) / own.step_ms
-        for own, other in zip(default, unfolded, strict=True)
-    ]
+    shares = []
+    for own, other in zip(default, unfolded, strict=True):
+        more = own.phases_ms["draft"] - other.phases_ms["draft"]
+        shares.append((more + own.phases_ms["catch-up"]) / own.step_ms)
     return float(np.median(shares))
 
 

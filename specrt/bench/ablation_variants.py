@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
@@ -182,6 +183,26 @@ def asked_for(given: Mapping[str, Any]) -> list[Ablation]:
     return asked or list(ALL)
 
 
+class ClockedHead(DraftHeadSpeculator):
+    """Tells how long it hears of rows behind the prompt.
+
+    Attributes:
+        seconds: in all calls since somebody set it.
+    """
+
+    def __init__(self, head: NextNHead) -> None:
+        super().__init__(head)
+        self.seconds = 0.0
+
+    def commit(self, kept: list[Kept]) -> None:
+        """Hand the rows to the head."""
+        start = time.perf_counter()
+        super().commit(kept)
+        rows = kept[0]
+        if rows.start_pos >= rows.sequence.prompt_len - 1:  # the prompt's last id is a step's
+            self.seconds += time.perf_counter() - start
+
+
 class SyntheticHead(SyntheticSpeculator):
     """Drafts what a synthetic speculator drafts, behind a head that does its work for nothing.
 
@@ -219,6 +240,9 @@ class Variant:
     Args:
         model: whose weights.
         ablation: None for the default.
+
+    Attributes:
+        head: who drafts, or works for a synthetic drafter.
     """
 
     def __init__(self, model: Model, ablation: Ablation | None) -> None:
@@ -231,7 +255,7 @@ class Variant:
         else:
             self.target = ablation.target(model)
             own = ablation.head(model, self.target)
-        head = DraftHeadSpeculator(own)
+        self.head = head = ClockedHead(own)
         synthetic = None if model.acceptance is None else SyntheticHead(model.acceptance, head)
         self._synthetic, speculator = synthetic, synthetic or head
         registry = Registry()

@@ -126,7 +126,7 @@ def load_shared(args: argparse.Namespace) -> Model:
     return Model(llm, spec, ids, args.synthetic_acceptance)
 
 
-PHASES = ("draft", "forward", "rollback", "commit")
+PHASES = ("draft", "catch-up", "forward", "rollback")
 
 
 def show_results(results: Sequence[Result]) -> None:

@@ -6,12 +6,11 @@ from types import SimpleNamespace
 import pytest
 
 from specrt import SamplingParams, SpecOptions
-from specrt.bench.ablation_variants import ALL, Ablation, Model, Variant
+from specrt.bench.ablation_variants import ALL, ClockedHead, Model, Variant, own_head
 from specrt.generate import Generator
 from specrt.llm import load
 from specrt.lossless import Cell, fixed_request, run_to_the_end
 from specrt.mixed_drafts import MixedDrafts
-from specrt.settings import VERIFY_SNAPSHOTS
 from specrt.speculative.algorithms.draft_head import DraftHeadSpeculator
 from specrt.speculative.registry import Registry
 from specrt.speculative.speculation import Speculation
@@ -40,20 +39,25 @@ def plain(name):
     return run(model(name).llm, prompt(name), PARAMS)
 
 
+def way_of(shared, ablation):
+    """An ablation's target, and who generates with it."""
+    target = ablation.target(shared)
+    speculation = Speculation(target, Registry())
+    generator = Generator(target, shared.llm.tokenizer, speculation, SpecOptions("none"))
+    return SimpleNamespace(target=target, generator=generator)
+
+
 @pytest.mark.parametrize("num_draft", [1, 3, 7])
 @pytest.mark.parametrize("name", ["tiny", "qwen35", "qwen35-accept", "qwen35-quant", "qwen35moe"])
 @pytest.mark.parametrize("ablation", ALL, ids=NAMES)
 def test_every_way_gives_the_tokens_of_plain_decoding(ablation, name, num_draft):
     """With drafts of which none, a part or all is accepted, the head's own among them."""
-    shared = model(name)
-    target = ablation.target(shared)
-    speculation = Speculation(target, Registry())
-    generator = Generator(target, shared.llm.tokenizer, speculation, SpecOptions("none"))
-    way = SimpleNamespace(target=target, generator=generator)
-    head, cell = DraftHeadSpeculator(ablation.head(shared, target)), Cell("", "", num_draft)
+    shared, cell = model(name), Cell("", "", num_draft)
+    way = way_of(shared, ablation)
+    head = DraftHeadSpeculator(ablation.head(shared, way.target))
     truth = prompt(name) + plain(name).token_ids
     for seed in range(6):
-        drafts = MixedDrafts(truth, target.vocab_size, seed, head)
+        drafts = MixedDrafts(truth, way.target.vocab_size, seed, head)
         request = fixed_request(way, prompt(name), PARAMS, (drafts,), num_draft)
         same(run_to_the_end(way, request, cell.count), plain(name))
         cell.num_inner += drafts.num_inner
@@ -62,27 +66,43 @@ def test_every_way_gives_the_tokens_of_plain_decoding(ablation, name, num_draft)
     pytest.fail(f"never seen: {cell.missed}")
 
 
-@pytest.mark.parametrize("late", [1, 32])
-def test_unfolded_rows_are_taken_in_when_they_are_heard_of(late):
-    """All rows before the last token; folded, those that were kept last wait."""
+class Watched(DraftHeadSpeculator):
+    """Notes how many rows before the last token wait when it is asked."""
+
+    def __init__(self, head):
+        super().__init__(head)
+        self.head, self.waiting = head, []
+
+    def propose(self, contexts):
+        for sequence, *_ in contexts:
+            cache_len, state = sequence.cursor.cache_len, sequence.drafter_states[self.head]
+            assert state.heard == cache_len
+            self.waiting.append(cache_len - min(state.taken_in, cache_len))
+        return super().propose(contexts)
+
+
+@pytest.mark.parametrize("unfolded", [False, True])
+def test_unfolded_rows_do_not_wait(unfolded):
     shared = model("tiny")
-    ablation = next(one for one in ALL if "catch-up" in one.name)
-    target = ablation.target(shared)
-    make = ablation.head if late == 1 else Ablation("", VERIFY_SNAPSHOTS, True).head
-    head = make(shared, target)
-    generator = Generator(
-        target, shared.llm.tokenizer, Speculation(target, Registry()), SpecOptions("none")
-    )
-    way = SimpleNamespace(target=target, generator=generator)
-    request = fixed_request(way, prompt("tiny"), PARAMS, (DraftHeadSpeculator(head),), 3)
-    generator.runtime.prefill(request)
-    waited = 0
-    for _ in range(8):
-        generator.runtime.step([request])
-        cursor, state = request.sequence.cursor, request.sequence.drafter_states[head]
-        assert state.heard == cursor.cache_len
-        waited += cursor.cache_len - min(state.taken_in, cursor.cache_len)
-    assert (waited > 0) == (late > 1)
+    ablation = next(one for one in ALL if ("catch-up" in one.name) == unfolded)
+    way = way_of(shared, ablation)
+    watched = Watched(ablation.head(shared, way.target))
+    request = fixed_request(way, prompt("tiny"), PARAMS, (watched,), 3)
+    same(run_to_the_end(way, request), plain("tiny"))
+    assert (max(watched.waiting[1:]) > 0) == (not unfolded)
+
+
+def test_hearing_of_kept_rows_is_timed_and_that_of_the_prompt_is_not():
+    shared = model("tiny")
+    way = way_of(shared, ALL[0])
+    head = ClockedHead(own_head(shared, way.target))
+    request = fixed_request(way, prompt("tiny"), PARAMS, (head,), 3)
+    way.generator.runtime.prefill(request)
+    assert head.seconds == 0
+    for _ in range(3):
+        way.generator.runtime.step([request])
+    phases = request.stats.phases
+    assert 0 < head.seconds < (phases.draft + phases.commit) / 1e3
 
 
 def test_a_synthetic_drafter_works_its_head():
@@ -96,4 +116,4 @@ def test_a_synthetic_drafter_works_its_head():
     stats = stream.completion.stats
     assert stats.num_draft_counts[3] > 10  # whatever the head was sure of
     assert 0.2 < stats.acceptance_rate < 0.8
-    assert stats.phases.commit > 0 and stats.speculator == "synthetic"
+    assert variant.head.seconds > 0 and stats.speculator == "synthetic"

@@ -131,13 +131,13 @@ def test_a_model_without_a_draft_head_is_refused(tmp_path, capsys):
     assert "need a draft head, and it has none" in capsys.readouterr().err
 
 
-def total(step_ms, draft=0.0, commit=0.0, rollback=0.0, seconds=1.0):
+def total(step_ms, draft=0.0, catch_up=0.0, rollback=0.0, seconds=1.0):
     """Ten steps, twenty tokens."""
     stats = Stats(steps=10, origins=["accepted"] * 20)
-    stats.phases.draft, stats.phases.commit = 10 * draft, 10 * commit
+    stats.phases.draft, stats.phases.commit = 10 * draft, 10 * catch_up
     stats.phases.rollback = 10 * rollback
-    stats.phases.verify = 10 * (step_ms - draft - commit - rollback)
-    return Total(stats, seconds)
+    stats.phases.verify = 10 * (step_ms - draft - catch_up - rollback)
+    return Total(stats, seconds, 10 * catch_up / 1e3)
 
 
 def test_what_the_default_is_worth():
@@ -148,7 +148,7 @@ def test_what_the_default_is_worth():
 
 
 def test_folded_catch_up_is_what_drafts_of_one_waiting_row_need_not_do():
-    folded, unfolded = total(2.0, draft=0.5, commit=0.1), total(2.0, draft=0.4, commit=0.9)
+    folded, unfolded = total(2.0, draft=0.5, catch_up=0.1), total(2.0, draft=0.4, catch_up=0.9)
     assert catch_up_share([folded] * 3, [unfolded] * 3) == pytest.approx(0.1)
 
 
