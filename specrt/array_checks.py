@@ -88,7 +88,7 @@ def check_select(x: Any, index: Any, out: Any) -> None:
 
 
 def check_store_rows(x: Any, step: StepInputs, out: Any) -> None:
-    """Raise ``MismatchError`` unless x is [T, D] f32, out [slots, R, D], and the step has T rows."""
+    """Raise ``MismatchError`` unless x is [T, D], out [slots, R, D] f32, of the step's rows."""
     check("store_rows: x", x, np.float32, (len(x), x.shape[-1]))
     _check_ring("store_rows: out", out, x.shape[1])
     _check_num_rows("store_rows", len(x), step)
@@ -123,7 +123,7 @@ def check_draft_token(
     shares: Any,
     stop: Any,
 ) -> None:
-    """Raise ``MismatchError`` unless ids and logits are [B, k], and all else fits B and the step."""
+    """Raise ``MismatchError`` unless ids and logits are [B, k], the rest fits B and the step."""
     num_seqs = len(ids)
     check("draft_token: ids", ids, np.int32, (num_seqs, ids.shape[-1]))
     check("draft_token: logits", logits, np.float32, ids.shape)

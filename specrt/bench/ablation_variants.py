@@ -109,8 +109,22 @@ def own_head(model: Model, target: Decoder) -> NextNHead:
     return NextNHead(model.weights, target, model.trunk)
 
 
+class UnfoldedHead(NextNHead):
+    """Takes all rows in as soon as it has heard of them, in a call of their own."""
+
+    def catch_up(self, rows: list[Kept]) -> None:
+        """Keep the hidden rows, and take in the rows that they complete."""
+        super().catch_up(rows)
+        for sequence in {kept.sequence for kept in rows}:
+            state = self._state(sequence)
+            first, count = state.taken_in, state.heard - state.taken_in
+            if count > 0 and state.has_hidden(first - 1):
+                self._passes.take_in(sequence, first, count)
+                state.taken_in = first + count
+
+
 def _unfolded(model: Model, target: Decoder) -> NextNHead:
-    return NextNHead(model.weights, target, model.trunk, late=1)
+    return UnfoldedHead(model.weights, target, model.trunk)
 
 
 def _unrecorded(model: Model, target: Decoder) -> NextNHead:

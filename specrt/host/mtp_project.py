@@ -29,7 +29,7 @@ def mtp_project(
     acts: Acts,
     out: Array,
 ) -> None:
-    """Record ``mtp_project``: hidden [slots, R, D] f32, norms [D] f32, acts of T rows, out [T, N]."""
+    """Record ``mtp_project``: hidden [slots, R, D], norms [D], acts of T rows, out [T, N]."""
     check_mtp_project(embedding, hidden, step, embedding_norm, hidden_norm, acts, out)
     check_exact(acts, len(out))
     norms = (embedding_norm, hidden_norm)

@@ -26,9 +26,9 @@ def draft_token(
     """Note each sequence's likeliest id and its share, and put it in place of the row before it.
 
     With ``share = 1 / sum_i exp(logits[b, i] - logits[b, 0])``, ascending, and
-    ``p = positions[b] + 1``: ``tokens[b, p % R] = id``, ``shares[b, p % R] = share``; the step's row
-    b becomes that id at position p, or at the context's last one. ``stop`` is 1 if no share reaches
-    its gate, else 0.
+    ``p = positions[b] + 1``: ``tokens[b, p % R] = id``, ``shares[b, p % R] = share``; the step's
+    row b becomes that id at position p, or at the context's last one. ``stop`` is 1 if no share
+    reaches its gate, else 0.
 
     Args:
         ids: [B, k] int32, best first, as ``top_k`` writes them.

@@ -24,12 +24,17 @@ static void read_block(const struct row_type *type, const uint8_t *raw, int n, i
         s.d = 0;
     const float d = type->factor
                     * (type->is_bf16 ? f32_from_bits((uint32_t)s.d << 16) : f32_from_f16(s.d));
-    for (int i = 0; i < n; i++) {
-        int sub = i / type->sub;
-        float scale = type->has_subs ? d * (float)s.sc[sub] : d;
-        out[i] = scale * (float)(codes[i] - type->offset);
-        if (type->minimum)
-            out[i] += type->has_subs ? f32_from_f16(s.dmin) * (float)s.m[sub] : f32_from_f16(s.dmin);
+    for (int first = 0, sub = 0; first < n; first += type->sub, sub++) {
+        const float scale = type->has_subs ? d * (float)s.sc[sub] : d;
+        const int end = first + type->sub < n ? first + type->sub : n;
+        for (int i = first; i < end; i++)
+            out[i] = scale * (float)(codes[i] - type->offset);
+        if (type->minimum) {
+            const float dmin = f32_from_f16(s.dmin);
+            const float minimum = type->has_subs ? dmin * (float)s.m[sub] : dmin;
+            for (int i = first; i < end; i++)
+                out[i] += minimum;
+        }
     }
 }
 
