@@ -175,7 +175,7 @@ MTP_DRAFT_PROGRAM: Final = _ablation(
 )  # fmt: skip
 VERIFY_DEFER_STATE: Final = _ablation(
     "verify_defer_state", ("SPECRT_VERIFY_DEFER_STATE", "TS_Q35_VERIFY_DEFER_STATE"), "1",
-    "a step leaves its rows to the next one to apply; 0 does not run here yet",
+    "a plain step leaves its row to the next one to apply (1), or writes the state itself (0)",
 )  # fmt: skip
 
 SPECULATION: Final = (SPEC, SPEC_TYPE, SPEC_DRAFT, SPEC_PMIN, DRAFT_MODEL, DRAFT_IDS)

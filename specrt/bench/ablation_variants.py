@@ -97,7 +97,11 @@ def _log(model: Model) -> Decoder:
 
 
 def _snapshots(model: Model) -> Decoder:
-    return SnapshotTarget(model.trunk, model.ops, model.num_draft + 1, **model.options)
+    return SnapshotTarget(model.trunk, model.ops, 2, model.num_draft + 1, **model.options)
+
+
+def _settled(model: Model) -> Decoder:
+    return SnapshotTarget(model.trunk, model.ops, 1, 1, **model.options)
 
 
 def _replay(model: Model) -> Decoder:
@@ -168,6 +172,9 @@ ALL: Final = (
         "rollback: replay", VERIFY_SNAPSHOTS, False,
         "rollback 3604 -> 0 ms, snapshot 919 -> 69 ms", target=_replay,
     ),
+    Ablation(
+        "rows: settled at once", VERIFY_DEFER_STATE, False, "5 to 20 %", target=_settled
+    ),
     Ablation("catch-up: unfolded", MTP_FOLD_CATCHUP, False, "4 to 5 %", head=_unfolded),
     Ablation("draft: no programs", MTP_DRAFT_PROGRAM, False, head=_unrecorded),
 )  # fmt: skip
@@ -181,18 +188,12 @@ def asked_for(given: Mapping[str, Any]) -> list[Ablation]:
 
     Raises:
         OptionError: a variable holds something else than a switch.
-        UnsupportedError: what it asks for does not run.
     """
     values = {
         setting.name: setting.from_environment() if (value := given.get(setting.name)) is None
         else value
         for setting in ABLATIONS
     }  # fmt: skip
-    if values[VERIFY_DEFER_STATE.name] is False:
-        raise UnsupportedError(
-            f"{VERIFY_DEFER_STATE.variables[0]} = 0: every step leaves its rows to the next one; "
-            "leave it out"
-        )
     asked = [one for one in ALL if values[one.setting.name] == one.value]
     return asked or list(ALL)
 

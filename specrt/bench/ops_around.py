@@ -54,20 +54,20 @@ class StatesOut:
 
     Args:
         ops: the other one.
-        most_rows: of a forward whose states are written; a single row's are not.
+        least_rows, most_rows: of a forward whose states are written.
 
     Attributes:
         states: [most_rows, Hv, Dk, Dv] f32 of each layer.
     """
 
-    def __init__(self, ops: Ops, most_rows: int) -> None:
+    def __init__(self, ops: Ops, least_rows: int, most_rows: int) -> None:
         self._ops = ops
-        self._most_rows = most_rows
+        self._least_rows, self._most_rows = least_rows, most_rows
         self.states: dict[RecurrentLayer, Array] = {}
 
     def writes(self, num_rows: int) -> bool:
         """Whether the states of a forward of so many rows are written."""
-        return 1 < num_rows <= self._most_rows
+        return self._least_rows <= num_rows <= self._most_rows
 
     def recurrent_layer(self, shape: RecurrentShape, num_slots: int) -> RecurrentLayer:
         """A layer, and room for its rows' states."""

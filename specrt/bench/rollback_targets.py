@@ -48,17 +48,19 @@ class Copies:
 class SnapshotTarget(Decoder):
     """Writes the state behind every row of a window, and takes the kept row's.
 
-    A window of one row has nothing to take back, so it is logged as ever.
-
     Args:
         trunk: the architecture.
         ops: the op set that the trunk's weights are on.
-        most_rows: of all windows together; where they have more, the log serves.
+        least_rows, most_rows: of all windows together; where they have others, the log serves. One
+            row has nothing to take back: with 1 and 1 a plain step is settled at once instead of
+            by the next one.
         options: a decoder's.
     """
 
-    def __init__(self, trunk: Trunk, ops: Ops, most_rows: int, **options: Any) -> None:
-        self._written = StatesOut(ops, most_rows)
+    def __init__(
+        self, trunk: Trunk, ops: Ops, least_rows: int, most_rows: int, **options: Any
+    ) -> None:
+        self._written = StatesOut(ops, least_rows, most_rows)
         super().__init__(trunk, cast(Ops, self._written), **options)
         self._copies = Copies(ops)
         self._places: dict[int, int] = {}

@@ -18,7 +18,7 @@ from specrt.bench.ablation_results import (
 from specrt.bench.ablation_variants import ALL, Ablation, Model, asked_for
 from specrt.bench.rollback_targets import SnapshotTarget
 from specrt.drafters.nextn_head import NextNHead
-from specrt.errors import OptionError, UnsupportedError
+from specrt.errors import OptionError
 from specrt.settings import ABLATIONS, VERIFY_SNAPSHOTS
 from specrt.stats import Stats
 from tests.models_on_disk import load_golden
@@ -52,7 +52,7 @@ class OtherDrafts(NextNHead):
 
 
 def wrong_row(model):
-    return WrongRow(model.trunk, model.ops, model.num_draft + 1, **model.options)
+    return WrongRow(model.trunk, model.ops, 2, model.num_draft + 1, **model.options)
 
 
 def other_drafts(model, target):
@@ -96,8 +96,9 @@ def test_the_command(tmp_path, capsys):
         ([], {"SPECRT_VERIFY_SNAPSHOTS": "1"}, ["rollback: snapshots"]),
         ([], {"TS_Q35_VERIFY_SNAPSHOTS": "0"}, ["rollback: replay"]),
         (["--verify-snapshots", "0"], {"SPECRT_VERIFY_SNAPSHOTS": "1"}, ["rollback: replay"]),
-        ([], {"TS_MTP_FOLD_CATCHUP": "0", "TS_Q35_MTP_DRAFT_PERSIST": "off"}, NAMES[2:]),
-        (["--mtp-draft-program", "0"], {"SPECRT_MTP_FOLD_CATCHUP": "1"}, NAMES[3:]),
+        ([], {"TS_MTP_FOLD_CATCHUP": "0", "TS_Q35_MTP_DRAFT_PERSIST": "off"}, NAMES[3:]),
+        (["--verify-defer-state", "0"], {}, ["rows: settled at once"]),
+        (["--mtp-draft-program", "0"], {"SPECRT_MTP_FOLD_CATCHUP": "1"}, NAMES[4:]),
         ([], {"SPECRT_MTP_FOLD_CATCHUP": "1", "SPECRT_VERIFY_DEFER_STATE": "1"}, NAMES),
     ],
 )
@@ -118,11 +119,6 @@ def test_a_wrong_variable_is_named(setting, monkeypatch):
         monkeypatch.setenv(variable, "2")
         with pytest.raises(OptionError, match=f"{variable} = '2': expected 1 or 0"):
             asked_for({})
-
-
-def test_a_way_that_does_not_run_is_refused(monkeypatch):
-    with pytest.raises(UnsupportedError, match="SPECRT_VERIFY_DEFER_STATE"):
-        asked_for({"verify_defer_state": False})
 
 
 def test_a_model_without_a_draft_head_is_refused(tmp_path, capsys):

@@ -17,7 +17,11 @@ from tests.models.test_recurrent import EVERY, FEW, LONG, plain, shuffled, step
 from tests.models_on_disk import load_golden
 
 MOST_ROWS = 8
-KINDS = {"snapshots": partial(SnapshotTarget, most_rows=MOST_ROWS), "replay": ReplayTarget}
+KINDS = {
+    "snapshots": partial(SnapshotTarget, least_rows=2, most_rows=MOST_ROWS),
+    "settled": partial(SnapshotTarget, least_rows=1, most_rows=1),
+    "replay": ReplayTarget,
+}
 
 
 def spoiled(kind, device="cpu"):
@@ -147,7 +151,7 @@ def test_plain_calls_run_when_the_program_does():
 
 
 def test_states_of_short_forwards_alone_are_written():
-    ops = StatesOut(HostOps(1), 4)
+    ops = StatesOut(HostOps(1), 2, 4)
     assert [ops.writes(rows) for rows in (1, 2, 4, 5)] == [False, True, True, False]
     target = spoiled("snapshots")
     layers = [cache for cache in target.caches if isinstance(cache, RecurrentLayer)]
