@@ -110,7 +110,9 @@ class NextNPasses:
         program.run()
         most = max([num_draft for num_draft, _ in wanted])
         if most > 1:
-            self._program(num_seqs, num_seqs).repeat(most - 1, self._stop)
+            program = self._program(num_seqs, num_seqs)
+            program.prepare()
+            program.repeat(most - 1, self._stop)
         tokens, shares = self._ops.to_host(self._drafted)
         return [
             _draft(tokens[b], shares[b].view(np.float32), start + len(ids), *wanted[b])
