@@ -34,6 +34,7 @@ class StepRows:
         self._positions = np.arange(layout.context, dtype=np.int32)
         self._page_tables = [layout.table(slot) for slot in range(slots)]
         self._ring_tables = [layout.ring(slot) for slot in range(slots)]
+        self._slots: list[int | None] = [None] * slots  # as filled in
 
     def publish(self, rows: Iterable[SequenceRows]) -> list[int]:
         """Fill in each sequence's ids from a position on, and hand them to the ops.
@@ -58,9 +59,10 @@ class StepRows:
             step.tokens[begin:end] = tokens
             step.positions[begin:end] = self._positions[start_pos:end_pos]
             step.row_seqs[begin:end] = number
-            step.page_table[number] = self._page_tables[slot]
-            step.ring_table[number] = self._ring_tables[slot]
-            step.slots[number] = slot
+            if self._slots[number] != slot:
+                step.page_table[number] = self._page_tables[slot]
+                step.ring_table[number] = self._ring_tables[slot]
+                step.slots[number] = self._slots[number] = slot
             step.live[number] = cursor.live
             step.pending[number] = cursor.pending
             offsets.append(end)
