@@ -301,6 +301,26 @@ def test_rows_that_do_not_draw_keep_their_ids_and_their_logits(on):
         assert drawn[row] == batch.meant(row, before)
 
 
+def test_a_tape_draws_with_what_was_published_last():
+    """Also where that is the list of before with others in it."""
+    rng = np.random.default_rng(6)
+    params = [SamplingParams(temperature=1.0, seed=seed) for seed in range(2)]
+    batch = Batch(rng, 90, params, [0, 0])
+    rows, ids = rng.normal(0, 1, (2, 90)).astype(F), np.zeros(2, np.int32)
+    tape, both = Tape(max(LEVELS.values())), [batch.draw(0), batch.draw(1)]
+    inputs = HostDraws(2, 0, nothing, lambda op, *args, **keywords: op(tape, *args, **keywords))
+    inputs.sample(rows, batch.step, ids=ids)
+    given = []
+    for choice in ([0, 1], [0, 1], [0, None], [None, 1], [1, 0], [0, 1], [None, None]):
+        given[:] = [None if i is None else both[i] for i in choice]
+        batch.params = [None if i is None else params[i] for i in choice]
+        inputs.publish(given)
+        ids[:] = -7
+        tape.run()
+        drawn = [-7 if i is None else batch.meant(b, rows) for b, i in enumerate(choice)]
+        assert ids.tolist() == drawn
+
+
 @pytest.mark.parametrize("launch", [host_sample, kernel_sample])
 def test_wrong_arguments_are_refused(launch):
     draws, edits = placed(np.zeros((1, 16), np.int32)), placed(np.zeros((2, 4), np.int32))

@@ -37,7 +37,7 @@ def record_sample(Tape tape, logits, step, draws, edits, ids):
     args.wrong = <int *><char *>wrong
     args.num_rows, args.size = logits.shape
     args.stride = args.size
-    if not args.size:
+    if not args.num_rows or not args.size:
         return
     tape.append("sample", sample_kernel(tape.level), &args, sizeof(args), args.num_rows,
                 draw_scratch(args.size), (logits, step, draws, edits, ids, wrong))

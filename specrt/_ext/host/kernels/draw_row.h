@@ -262,19 +262,28 @@ static float nucleus_least(const struct row *r, uint64_t left_out)
     return t > (double)r->least ? (float)t : r->least;
 }
 
-/* t and weights of a block's kept tokens; returns those with t >= least, token i as bit i. */
-static uint64_t list_block(const struct row *r, int b, float least, float *t, uint64_t *w)
+/* t of a block's kept tokens; returns those with least <= t <= most, token i as bit i. */
+static uint64_t list_block(const struct row *r, int b, float least, float most, float *t)
 {
     float pad[BLOCK];
     const float *x = block_of(r, b, pad);
-    uint64_t below = 0;
+    uint64_t out = 0;
+    if (block_is_cut(r, b, least))
+        return 0;
     for (int i = 0; i < BLOCK; i += LANES) {
         const v16f kept = kept_of(r, x + i, b * BLOCK + i);
-        below |= (uint64_t)v16m_bits(v16f_lt(kept, v16f_set1(least))) << i;
+        out |= (uint64_t)v16m_bits(v16f_lt(kept, v16f_set1(least))) << i;
+        out |= (uint64_t)v16m_bits(v16f_lt(v16f_set1(most), kept)) << i;
         v16f_store(t + i, kept);
-        v16l_store(w + i, weights_of(kept));
     }
-    return ~below;
+    return ~out;
+}
+
+/* The weights that a block's t have. */
+static void weigh_list(const float *t, uint64_t *w)
+{
+    for (int i = 0; i < BLOCK; i += LANES)
+        v16l_store(w + i, weights_of(v16f_load(t + i)));
 }
 
 /* Cut after the fewest first tokens that weigh top_p of what is kept: find the level of t in which
@@ -288,22 +297,28 @@ static void cut_nucleus(struct row *r, double top_p)
     float t[BLOCK];
     int level = 0;
     int64_t n = 0;
-    for (int b = 0; b < r->blocks; b++)
-        for (uint64_t kept = block_is_cut(r, b, least) ? 0 : list_block(r, b, least, t, w); kept;
-             kept &= kept - 1) {
-            const int i = __builtin_ctzll(kept);
+    for (int b = 0; b < r->blocks; b++) {
+        uint64_t listed = list_block(r, b, least, 0, t);
+        if (listed)
+            weigh_list(t, w);
+        for (; listed; listed &= listed - 1) {
+            const int i = __builtin_ctzll(listed);
             level_weight[level_of(t[i])] += w[i];
         }
+    }
     for (; level_weight[level] < need; level++)
         need -= level_weight[level];
-    const float floor = -(float)(level + 1) / LEVELS_PER_NAT; /* of this level, rounded down */
-    for (int b = 0; b < r->blocks; b++)
-        for (uint64_t kept = block_is_cut(r, b, floor) ? 0 : list_block(r, b, floor, t, w); kept;
-             kept &= kept - 1) {
-            const int i = __builtin_ctzll(kept);
+    const float high = -(float)level / LEVELS_PER_NAT, low = high - 1.0f / LEVELS_PER_NAT;
+    for (int b = 0; b < r->blocks; b++) {
+        uint64_t listed = list_block(r, b, low, high, t);
+        if (listed)
+            weigh_list(t, w);
+        for (; listed; listed &= listed - 1) {
+            const int i = __builtin_ctzll(listed), id = b * BLOCK + i;
             if (level_of(t[i]) == level && w[i] > 0)
-                r->items[n++] = (struct item){order_key(r->x[b * BLOCK + i], b * BLOCK + i), w[i]};
+                r->items[n++] = (struct item){order_key(r->x[id], id), w[i]};
         }
+    }
     set_cut(r, find_cut(r->items, n, need));
 }
 
