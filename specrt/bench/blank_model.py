@@ -21,8 +21,8 @@ from specrt.options import MAX_DRAFT
 
 WIDTH = 32
 SURE = 20.0
-"""The logit of the text's id. All others are normal: at a temperature of 0.8 nearly each of them has
-a weight, as draws take longest, and one in a million draws is of another id."""
+"""The logit of the text's id. All others are normal, so at a temperature of 0.8 nearly each has a
+weight, as draws take longest, and one draw in a million is of another id."""
 
 
 class Stopwatch:

@@ -19,6 +19,7 @@ Array = Any
 THREADS = 512
 SHARED_BYTES = 8 * (THREADS + THREADS // 32 + 2)
 
+
 def sample(
     device: Device, logits: Array, step: StepInputs, draws: Array, edits: Array, *, ids: Array
 ) -> None:
