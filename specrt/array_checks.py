@@ -64,8 +64,7 @@ def check_accept(ids: Any, step: StepInputs, out: Any) -> None:
     """Raise ``MismatchError`` unless ids are [T] int32 and out is [B, 3] int32 for the step."""
     check("accept: ids", ids, np.int32, (len(ids),))
     check("accept: out", out, np.int32, (len(step.row_offsets) - 1, 3))
-    if len(step.tokens) < len(ids):
-        raise MismatchError(f"accept: {len(ids)} rows; the step inputs hold {len(step.tokens)}")
+    _check_num_rows("accept", len(ids), step)
 
 
 def check_copy(x: Any, out: Any) -> None:
@@ -87,6 +86,71 @@ def check_select(x: Any, index: Any, out: Any) -> None:
         raise MismatchError(
             f"select: out is {out.dtype} {out.shape}; expected rows as x has, {x.dtype} {x.shape}"
         )
+
+
+def check_store_rows(x: Any, step: StepInputs, out: Any) -> None:
+    """Raise ``MismatchError`` unless x is [T, D], out [slots, R, D] f32, of the step's rows."""
+    check("store_rows: x", x, np.float32, (len(x), x.shape[-1]))
+    _check_ring("store_rows: out", out, x.shape[1])
+    _check_num_rows("store_rows", len(x), step)
+
+
+def check_mtp_project(
+    embedding: Any,
+    hidden: Any,
+    step: StepInputs,
+    embedding_norm: Any,
+    hidden_norm: Any,
+    acts: Any,
+    out: Any,
+) -> None:
+    """Raise ``MismatchError`` unless all fit the embedding's width, and the step has the rows."""
+    width = embedding.shape[1]
+    check("mtp_project: out", out, np.float32, (len(out), out.shape[-1]))
+    _check_ring("mtp_project: hidden", hidden, width)
+    for name, norm in (("embedding_norm", embedding_norm), ("hidden_norm", hidden_norm)):
+        check(f"mtp_project: {name}", norm, np.float32, (width,))
+    check_acts("mtp_project", acts, (len(out), 2 * width))
+    _check_num_rows("mtp_project", len(out), step)
+
+
+def check_draft_token(
+    ids: Any,
+    logits: Any,
+    step: StepInputs,
+    names: Any | None,
+    gates: Any,
+    tokens: Any,
+    shares: Any,
+    stop: Any,
+) -> None:
+    """Raise ``MismatchError`` unless ids and logits are [B, k], the rest fits B and the step."""
+    num_seqs = len(ids)
+    check("draft_token: ids", ids, np.int32, (num_seqs, ids.shape[-1]))
+    check("draft_token: logits", logits, np.float32, ids.shape)
+    check("draft_token: gates", gates, np.float32, (num_seqs,))
+    check("draft_token: tokens", tokens, np.int32, (max(len(tokens), num_seqs), tokens.shape[-1]))
+    check("draft_token: shares", shares, np.float32, tokens.shape)
+    check("draft_token: stop", stop, np.int32, (1,))
+    if names is not None:
+        check("draft_token: names", names, np.int32, (len(names),))
+    if not ids.shape[1] or not tokens.shape[1]:
+        raise MismatchError(
+            f"draft_token: ids {ids.shape} and tokens {tokens.shape}; expected some"
+        )
+    _check_num_rows("draft_token", num_seqs, step)
+
+
+def _check_ring(name: str, ring: Any, width: int) -> None:
+    """Raise ``MismatchError`` unless it is [slots, R, width] f32 with rows."""
+    check(name, ring, np.float32, (*ring.shape[:2], width))
+    if not ring.shape[0] or not ring.shape[1]:
+        raise MismatchError(f"{name} has shape {ring.shape}; expected slots and rows")
+
+
+def _check_num_rows(op: str, num_rows: int, step: StepInputs) -> None:
+    if len(step.tokens) < num_rows:
+        raise MismatchError(f"{op}: {num_rows} rows; the step inputs hold {len(step.tokens)}")
 
 
 def check_causal_conv(u: Any, weight: Any, layer: Any, step: StepInputs, out: Any) -> None:

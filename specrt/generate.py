@@ -271,6 +271,8 @@ class Generator:
         for request in requests:
             if request.stats.time_to_first_token is None:
                 request.stats.time_to_first_token = (time.perf_counter() - start) * 1e3
+            if request.sequence.cursor.finish_reason is not None:
+                self.runtime.settle(request)
 
 
 def _integers(prompt: Sequence[int] | np.ndarray) -> list[int]:

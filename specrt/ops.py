@@ -108,6 +108,16 @@ class Program(Protocol):
 
     def run(self) -> None: ...
 
+    def repeat(self, times: int, until: Array) -> int:
+        """Run up to ``times`` times, while ``until`` [1] int32, which the ops write, is 0.
+
+        Where that cannot be seen without a wait it is not looked at: the results of more runs are
+        of no harm to a caller that knows which of them count.
+
+        Returns:
+            How often.
+        """
+
 
 class Ops(Protocol):
     """An op set: ``ReferenceOps``, ``HostOps``, ``KernelOps``.
@@ -255,6 +265,36 @@ class Ops(Protocol):
     def top_k(self, logits: Array, *, ids: Array, values: Array) -> None: ...
 
     def accept(self, ids: Array, step: Any, *, out: Array) -> None: ...
+
+    def mtp_project(
+        self,
+        embedding: Any,
+        hidden: Array,
+        projection: Any,
+        step: Any,
+        *,
+        embedding_norm: Array,
+        hidden_norm: Array,
+        scale: float,
+        eps: float,
+        acts: Any,
+        out: Array,
+    ) -> None: ...
+
+    def draft_token(
+        self,
+        ids: Array,
+        logits: Array,
+        step: Any,
+        *,
+        names: Array | None,
+        gates: Array,
+        tokens: Array,
+        shares: Array,
+        stop: Array,
+    ) -> None: ...
+
+    def store_rows(self, x: Array, step: Any, *, out: Array) -> None: ...
 
     def copy(self, x: Array, *, out: Array) -> None: ...
 

@@ -15,12 +15,12 @@ Origin = Literal["accepted", "corrected", "bonus", "plain"]
 class HopSeconds(NamedTuple):
     """Seconds of one step, hop by hop; ``prepare`` makes what must not count as the verify's."""
 
+    commit: float
     draft: float
     prepare: float
     verify: float
     accept: float
     rollback: float
-    commit: float
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Phases:
 
     def add_step(self, seconds: HopSeconds, *, plain: bool) -> None:
         """Count a step, one without a draft as plain."""
-        draft, prepare, verify, accept, rollback, commit = seconds
+        commit, draft, prepare, verify, accept, rollback = seconds
         forward = (prepare + verify) * 1e3
         if plain:
             self.plain += forward

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specrt import SpecOptions
-from specrt.state.messages import FINAL_HIDDEN, DraftContext, Kept, Window
+from specrt.state.messages import FINAL_HIDDEN, DraftContext, Window
 
 
 class Following:
@@ -28,19 +28,18 @@ class Following:
         return draft
 
     def verify(self, draft_tokens):
-        """The target's ids of all rows, and the rows' taps."""
+        """The target's ids of all rows."""
         sequence = self.sequence
         window = Window(sequence, [sequence.last_token, *draft_tokens], sequence.cursor.cache_len)
         verification = self.target.verify([window], taps=[FINAL_HIDDEN])
-        ids = self.target.ops.to_host(verification.ids).tolist()
-        return window, ids, verification.taps
+        return window, self.target.ops.to_host(verification.ids).tolist()
 
-    def keep(self, window, num_kept, next_token, taps):
+    def keep(self, window, num_kept, next_token):
         """Commit, roll back and move the cursor behind the kept rows."""
-        sequence, tokens = self.sequence, window.tokens[:num_kept]
-        rows = {tap: x[:num_kept] for tap, x in taps.items()}
-        self.speculator.commit([Kept(sequence, window.start_pos, tokens, next_token, rows)])
-        end = window.start_pos + num_kept
-        sequence.history[window.start_pos : end + 1] = [*tokens, next_token]
+        sequence, start = self.sequence, window.start_pos
+        end = start + num_kept
+        sequence.history[start : end + 1] = [*window.tokens[:num_kept], next_token]
+        for kept in self.target.kept_rows(sequence, start, end, [FINAL_HIDDEN]):
+            self.speculator.commit([kept])
         cursor = self.target.rollback(sequence, num_kept)
         sequence.cursor = cursor._replace(num_tokens=end + 1)

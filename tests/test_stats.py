@@ -55,5 +55,5 @@ def test_a_step_is_plain_or_a_verify():
     phases.add_step(HopSeconds(0.001, 0.002, 0.003, 0.004, 0.005, 0.006), plain=True)
     phases.add_step(HopSeconds(0.001, 0.002, 0.003, 0.004, 0.005, 0.006), plain=False)
     assert phases == Phases(
-        draft=2.0, plain=5.0, verify=6.0, accept=8.0, rollback=10.0, commit=12.0
+        commit=2.0, draft=4.0, plain=7.0, verify=8.0, accept=10.0, rollback=12.0
     )

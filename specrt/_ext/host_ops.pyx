@@ -161,6 +161,15 @@ cdef class Tape:
         with nogil:
             team_run(self.team.team, &self.tape, NULL)
 
+    def repeat(self, int times, const int[:] until):
+        """Run up to ``times`` times, as long as ``until[0]`` is 0 before; returns how often."""
+        cdef int done = 0
+        with nogil:
+            while done < times and until[0] == 0:
+                team_run(self.team.team, &self.tape, NULL)
+                done += 1
+        return done
+
     def run_timed(self):
         """Run every phase; returns [(its op, its seconds)], waits for other threads included."""
         cdef int64_t[:] ends = np.zeros(self.tape.num_phases, np.int64)
@@ -175,6 +184,7 @@ include "host/linear.pxi"
 include "host/accept.pxi"
 include "host/attention.pxi"
 include "host/copy.pxi"
+include "host/draft.pxi"
 include "host/glu.pxi"
 include "host/recurrent.pxi"
 include "host/machine_speed.pxi"
@@ -184,3 +194,4 @@ include "host/rope_kv.pxi"
 include "host/route.pxi"
 include "host/sample.pxi"
 include "host/select.pxi"
+include "host/store_rows.pxi"

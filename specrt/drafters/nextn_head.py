@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from specrt.drafters.hidden_rows import RING, HiddenRows
+from specrt.drafters.hidden_rows import MOST_HELD, HiddenRows
 from specrt.drafters.nextn import NextNWeights, load_weights
 from specrt.drafters.nextn_passes import NextNPasses
 from specrt.errors import MismatchError, SpecrtError
@@ -28,9 +28,10 @@ from specrt.state.messages import (
 from specrt.state.sequence import Sequence
 
 LATE = 32
-"""So many kept rows wait at most for the next draft, which takes them in with its first row."""
+"""So many rows are taken in at a time; fewer wait for a draft, which takes them in with its first.
+"""
 PIECE = 96
-"""Rows that are taken in at a time beside those that wait."""
+"""Hidden rows that are kept at a time, of a ring that must not lose what waits."""
 
 
 @dataclass(slots=True)
@@ -55,34 +56,7 @@ class Followed:
         """Those rows were written to the ring, and what was heard of behind them is gone."""
         self.taken_in = min(self.taken_in, start_pos + 1)
         self.heard = end
-        self.oldest = start_pos if start_pos < self.oldest else max(self.oldest, end - RING)
-
-
-@dataclass(slots=True)
-class Chain:
-    """A draft as it grows."""
-
-    context: DraftContext
-    tokens: list[int] = field(default_factory=list)
-    confidences: list[float] = field(default_factory=list)
-
-    def grows(self, token: int, confidence: float) -> bool:
-        """Take the next token if it is likely enough; True if one more is wanted."""
-        _, num_draft, pmin = self.context
-        if pmin is not None and not confidence >= pmin:
-            return False
-        self.tokens.append(token)
-        self.confidences.append(confidence)
-        return len(self.tokens) < num_draft
-
-    def next_row(self) -> SequenceRows:
-        """The last token behind the others."""
-        sequence = self.context.sequence
-        return sequence, self.tokens[-1:], sequence.cursor.cache_len + len(self.tokens)
-
-    def draft(self) -> Draft:
-        """What grew."""
-        return Draft(self.tokens, self.confidences, "") if self.tokens else NO_DRAFT
+        self.oldest = start_pos if start_pos < self.oldest else max(self.oldest, end - MOST_HELD)
 
 
 class NextNHead:
@@ -106,8 +80,7 @@ class NextNHead:
         self._ops, num_slots = target.ops, target.max_sequences
         self._layout = target.layout
         self._hidden = HiddenRows(target.ops, num_slots, weights.dims.width)
-        most_rows = max(PIECE + LATE, num_slots * (LATE + 1))
-        self._passes = NextNPasses(weights, target, trunk, self._hidden.array, most_rows)
+        self._passes = NextNPasses(weights, target, trunk, self._hidden.array, num_slots * LATE)
         self._passes.record(LATE)
 
     def catch_up(self, rows: list[Kept]) -> None:
@@ -123,21 +96,15 @@ class NextNHead:
 
     def draft_chain(self, contexts: list[DraftContext]) -> list[Draft]:
         """One draft per context; an empty one where the target's hidden rows are not all known."""
-        chains = [Chain(context) for context in contexts]
-        growing = [chain for chain in chains if self._can_start(chain.context.sequence)]
-        rows = [self._waiting(chain.context.sequence) for chain in growing]
-        hidden = [place for one in rows for place in _places_before(*one)]
-        chained = False
-        while growing:
-            likeliest = self._passes.likeliest(rows, hidden, chained)
-            if not chained:
-                for sequence, tokens, start_pos in rows:
-                    sequence.drafter_states[self].taken_in = start_pos + len(tokens)
-            grown = [chain.grows(*one) for chain, one in zip(growing, likeliest, strict=True)]
-            hidden = [number for number, wanted in enumerate(grown) if wanted]
-            growing = [growing[number] for number in hidden]
-            rows, chained = [chain.next_row() for chain in growing], True
-        return [chain.draft() for chain in chains]
+        started = [context for context in contexts if self._can_start(context.sequence)]
+        if not started:
+            return [NO_DRAFT] * len(contexts)
+        rows = [self._waiting(context.sequence) for context in started]
+        drafted = self._passes.chain(rows, [(num, pmin or 0.0) for _, num, pmin in started])
+        for sequence, tokens, start_pos in rows:
+            sequence.drafter_states[self].taken_in = start_pos + len(tokens)
+        drafts = {context.sequence: draft for context, draft in zip(started, drafted, strict=True)}
+        return [drafts.get(context.sequence, NO_DRAFT) for context in contexts]
 
     def reset(self, sequence: Sequence) -> None:
         """Follow the sequence back, or start anew where the hidden row before it is lost."""
@@ -178,7 +145,7 @@ class NextNHead:
             )
         pages = self._pages(sequence.slot, taken_in)
         stored = self._ops.kv_read(self._passes.cache, *pages)[0]
-        rows = (len(hidden), self._hidden.array.shape[1])
+        rows = (len(hidden), self._hidden.array.shape[2])
         shapes = (stored.shape, stored.shape, rows)
         types = (stored.dtype, stored.dtype, np.dtype(np.float32))
         for values, shape, dtype in zip((k, v, hidden), shapes, types, strict=True):
@@ -209,16 +176,13 @@ class NextNHead:
             return  # rows between are missing, so these are of no use
         self._hidden.write(sequence.slot, start_pos, hidden)
         state.hear(start_pos, end)
-        first = state.taken_in
-        if end - first < LATE:
-            return
-        if end - first > LATE + PIECE:  # a call for earlier rows has failed
-            del sequence.drafter_states[self]
-            return
-        earlier = sequence.history[first:start_pos].tolist()
-        rows = (sequence, [*earlier, *tokens[max(0, first - start_pos) :]], first)
-        self._passes.run([rows], _places_before(*rows), num_seqs=0, chained=False)
-        state.taken_in = end
+        while end - state.taken_in >= LATE:
+            first = state.taken_in
+            if not state.has_hidden(first - 1):  # calls for earlier rows have failed
+                del sequence.drafter_states[self]
+                return
+            self._passes.take_in(sequence, first, LATE)
+            state.taken_in = first + LATE
 
     def _can_start(self, sequence: Sequence) -> bool:
         state, position = self._state(sequence), sequence.cursor.cache_len
@@ -261,8 +225,3 @@ def load_nextn(
     """
     weights = load_weights(gguf, trunk, ids)
     return NextNHead(weights, target, trunk) if isinstance(weights, NextNWeights) else weights
-
-
-def _places_before(sequence: Sequence, tokens: list[int], start_pos: int) -> list[int]:
-    """For each row the place of the hidden row before it."""
-    return HiddenRows.places(sequence.slot, start_pos - 1, start_pos + len(tokens) - 1)

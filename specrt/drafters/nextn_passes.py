@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence as Rows
 
 import numpy as np
@@ -12,19 +11,30 @@ from specrt.models.blocks import Forward, Trunk, Workspace
 from specrt.models.decoder import MAX_PROGRAMS, Decoder
 from specrt.models.step_rows import SequenceRows, StepRows
 from specrt.ops import Array, Program
+from specrt.options import MAX_DRAFT
+from specrt.state.messages import Draft
+from specrt.state.sequence import Sequence
 
 TOP = 10
 """The likelihood of an id is that among so many of the likeliest."""
+
+DRAFTED = 2 * MAX_DRAFT
+"""Places of drafted tokens, by position: two neighbouring drafts share none."""
 
 
 class NextNPasses:
     """Forwards of the head, recorded by their numbers of rows and sequences.
 
+    A draft is one pass over the rows that wait and the last token, and passes over one more token
+    each, for which the ops themselves take the token from the pass before: nothing waits for the
+    host in between.
+
     Args:
         weights: bound to the target.
         target: its ops, its slots and its context.
         trunk: the target's.
-        hidden: [rows, D] float32, hidden rows of the target's.
+        hidden: [slots, R, D] float32, hidden rows by position: the target's, and behind them the
+            head's own.
         most_rows: of a forward.
 
     Attributes:
@@ -54,111 +64,141 @@ class NextNPasses:
         self._work = Workspace(
             ops, most_rows, width, matrices, weights.output, trunk.num_outs, experts
         )
-        self._chosen = ops.buffer((most_rows,), np.int32)
         self._last = ops.buffer((num_slots,), np.int32)
-        self._halves, self._joined = (
-            ops.buffer((2 * most_rows, width), np.float32) for _ in range(2)
-        )
-        self._next_hidden = ops.buffer((num_slots, width), np.float32)
+        self._own_hidden = ops.buffer((num_slots, width), np.float32)
         self._logits = ops.buffer((num_slots, vocab_size), np.float32)
         self._ids = ops.buffer((num_slots,), np.int32)
         top = (num_slots, min(TOP, vocab_size))
         self._top_ids, self._top_logits = ops.buffer(top, np.int32), ops.buffer(top, np.float32)
-        self._programs: dict[tuple[int, int, bool], Program] = {}
+        self._names = None if weights.ids is None else ops.buffer((vocab_size,), np.int32)
+        if self._names is not None:
+            ops.assign(self._names, weights.ids.astype(np.int32))
+        self._gates = ops.buffer((num_slots,), np.float32)
+        self._assigned_gates: list[float] = []
+        self._stop = ops.buffer((1,), np.int32)
+        self._drafted = ops.buffer((2, num_slots, DRAFTED), np.int32)  # tokens, and bits of shares
+        self._programs: dict[tuple[int, int], Program] = {}
 
     def record(self, most_rows: int) -> None:
-        """Record what drafts of one sequence with up to so many rows need: else they would wait."""
+        """Record what one sequence with up to so many rows needs: else drafts would wait for it."""
+        self._program(most_rows, 0)
         for num_rows in range(1, most_rows + 1):
-            self._program(num_rows, 1, False)
-        self._program(1, 1, True)
+            self._program(num_rows, 1)
 
-    def likeliest(
-        self, rows: Rows[SequenceRows], hidden: list[int], chained: bool
-    ) -> list[tuple[int, float]]:
-        """The likeliest id behind each sequence's last row, and its share among the top ones."""
-        num_seqs = len(rows)
-        self.run(rows, hidden, num_seqs, chained)
-        found = self._ops.to_host(self._top_ids[:num_seqs])[:, 0]
-        ids = (found if self._weights.ids is None else self._weights.ids[found]).tolist()
-        top = self._ops.to_host(self._top_logits[:num_seqs]).tolist()
-        return [(token, share_of_first(logits)) for token, logits in zip(ids, top, strict=True)]
-
-    def run(
-        self,
-        rows: Rows[SequenceRows],
-        hidden: list[int],
-        num_seqs: int,
-        chained: bool,
-    ) -> None:
-        """Forward rows, each beside the hidden row of that number in the ring or the last pass.
+    def chain(self, rows: Rows[SequenceRows], wanted: Rows[tuple[int, float]]) -> list[Draft]:
+        """Take rows in and draft behind each sequence's last one, token by token.
 
         Args:
-            num_seqs: draft behind the last row of so many sequences: all, or 0 for none.
-            chained: the hidden rows are the last pass's.
+            wanted: per sequence the most tokens, and the gate: a draft ends before the first token
+                whose share among the likeliest is below it.
         """
-        num_rows = len(hidden)
+        num_seqs, num_rows = len(rows), sum([len(tokens) for _, tokens, _ in rows])
+        gates = [gate for _, gate in wanted]
+        if gates != self._assigned_gates:
+            self._ops.assign(self._gates[:num_seqs], _rounded_down(gates))
+            self._assigned_gates = gates
         if num_rows > num_seqs:
             offsets = self._rows.publish(rows)
-            if num_seqs:
+            if num_seqs > 1:
                 last = [end - 1 for end in offsets[1:]]
                 self._ops.assign(self._last[:num_seqs], np.array(last, np.int32))
-        if num_seqs:
-            self._ends.publish([(s, t[-1:], start + len(t) - 1) for s, t, start in rows])
-        self._ops.assign(self._chosen[:num_rows], np.array(hidden, np.int32))
-        program = self._program(num_rows, num_seqs, chained)
+        self._ends.publish([(s, t[-1:], start + len(t) - 1) for s, t, start in rows])
+        program = self._program(num_rows, num_seqs)
+        program.prepare()
+        program.run()
+        most = max([num_draft for num_draft, _ in wanted])
+        if most > 1:
+            self._program(num_seqs, num_seqs).repeat(most - 1, self._stop)
+        tokens, shares = self._ops.to_host(self._drafted)
+        return [
+            _draft(tokens[b], shares[b].view(np.float32), start + len(ids), *wanted[b])
+            for b, (_, ids, start) in enumerate(rows)
+        ]
+
+    def take_in(self, sequence: Sequence, first: int, num_rows: int) -> None:
+        """Leave keys and values of rows of a sequence's history."""
+        tokens = sequence.history[first : first + num_rows].tolist()
+        self._rows.publish([(sequence, tokens, first)])
+        program = self._program(num_rows, 0)
         program.prepare()
         program.run()
 
-    def _program(self, *key: *tuple[int, int, bool]) -> Program:
+    def _program(self, *key: *tuple[int, int]) -> Program:
         program = self._programs.pop(key, None) or self._record(*key)
         self._programs[key] = program
         if len(self._programs) > MAX_PROGRAMS:
             del self._programs[next(iter(self._programs))]
         return program
 
-    def _record(self, num_rows: int, num_seqs: int, chained: bool) -> Program:
+    def _record(self, num_rows: int, num_seqs: int) -> Program:
         """Rows before each sequence's last leave keys and values, the last ones a draft."""
         ops, work, block = self._ops, self._work, self._weights.block
         x, h = work.residual[:num_rows], work.hidden[:num_rows]
         step = (self._rows if num_rows > num_seqs else self._ends).inputs
         with ops.record() as program:
-            self._record_input(Forward(ops, work, step, x, h, self._caches), chained)
+            self._record_input(Forward(ops, work, step, x, h, self._caches))
             if num_rows > num_seqs:
                 block.remember(Forward(ops, work, step, x, h, self._caches))
-                ends, h = h[:num_seqs], x[:num_seqs]
-                ops.select(x, self._last[:num_seqs], out=ends)
-                x = ends
+                x, h = self._record_ends(x, h, num_seqs)
             if num_seqs:
                 block.record(Forward(ops, work, self._ends.inputs, x, h, self._caches))
                 self._record_head(x)
         return program
 
-    def _record_input(self, f: Forward, chained: bool) -> None:
+    def _record_input(self, f: Forward) -> None:
         """Record ``projection [norm(embedding), norm(hidden row before it)]`` into the residual."""
-        ops, weights, num_rows = self._ops, self._weights, f.num_rows
-        source = self._next_hidden if chained else self._hidden
-        halves, joined = self._halves[: 2 * num_rows], self._joined[: 2 * num_rows]
-        eps, turns = weights.dims.eps, ops.buffer((2 * num_rows,), np.int32)
-        ops.assign(turns, np.arange(2 * num_rows, dtype=np.int32).reshape(2, -1).T.ravel())
-        ops.embed(weights.embedding, f.step, scale=self._embedding_scale, out=f.x)
-        ops.select(source, self._chosen[:num_rows], out=f.h)
-        ops.rms_norm(f.x, weights.embedding_norm, eps, out=halves[:num_rows])
-        ops.rms_norm(f.h, weights.hidden_norm, eps, out=halves[num_rows:])
-        ops.select(halves, turns, out=joined)
-        self._work.linear(joined.reshape(num_rows, -1), [(weights.projection, f.x)])
+        weights = self._weights
+        self._ops.mtp_project(
+            weights.embedding, self._hidden, weights.projection, f.step,
+            embedding_norm=weights.embedding_norm, hidden_norm=weights.hidden_norm,
+            scale=self._embedding_scale, eps=weights.dims.eps,
+            acts=self._work.acts(f.num_rows, 2 * weights.dims.width), out=f.x,
+        )  # fmt: skip
+
+    def _record_ends(self, x: Array, h: Array, num_seqs: int) -> tuple[Array, Array]:
+        """Choose each sequence's last row."""
+        if num_seqs <= 1:
+            return x[len(x) - num_seqs :], h[:num_seqs]
+        self._ops.select(x, self._last[:num_seqs], out=h[:num_seqs])
+        return h[:num_seqs], x[:num_seqs]
 
     def _record_head(self, x: Array) -> None:
-        """Record the likeliest ids behind rows x, and the hidden rows for the next pass."""
+        """Record the likeliest ids behind rows x, their shares, and what the next pass reads."""
         ops, weights, num_seqs = self._ops, self._weights, len(x)
         acts, logits = self._work.acts(*x.shape), self._logits[:num_seqs]
-        out, ids = self._next_hidden[:num_seqs], self._ids[:num_seqs]
+        hidden, ends = self._own_hidden[:num_seqs], self._ends.inputs
         top_ids, top_logits = self._top_ids[:num_seqs], self._top_logits[:num_seqs]
-        ops.rms_norm(x, weights.norm, weights.dims.eps, out=out, acts=acts)
-        ops.head(weights.output, acts, ids=ids, logits=logits, softcap=self._softcap)
+        ops.rms_norm(x, weights.norm, weights.dims.eps, out=hidden, acts=acts)
+        ops.store_rows(hidden, ends, out=self._hidden)
+        ops.head(
+            weights.output, acts, ids=self._ids[:num_seqs], logits=logits, softcap=self._softcap
+        )
         ops.top_k(logits, ids=top_ids, values=top_logits)
+        ops.draft_token(
+            top_ids, top_logits, ends, names=self._names, gates=self._gates[:num_seqs],
+            tokens=self._drafted[0], shares=self._drafted[1].view(np.float32), stop=self._stop,
+        )  # fmt: skip
 
 
-def share_of_first(logits: Rows[float]) -> float:
-    """exp(l_0) / sum exp(l_i), NaN if any is."""
-    first = logits[0]
-    return 1 / sum([math.exp(logit - first) for logit in logits])
+def _rounded_down(gates: list[float]) -> np.ndarray:
+    """As float32, so that whoever passes a gate passes the rounded one."""
+    exact, rounded = np.array(gates), np.array(gates, np.float32)
+    return np.where(rounded > exact, np.nextafter(rounded, np.float32(-np.inf)), rounded)
+
+
+def _draft(
+    tokens: np.ndarray, shares: np.ndarray, first: int, num_draft: int, gate: float
+) -> Draft:
+    """What the rings hold from a position on, up to the first share below the gate.
+
+    Behind that they may hold what earlier drafts left.
+    """
+    begin = first % DRAFTED
+    if begin + num_draft > DRAFTED:
+        tokens, shares, begin = np.roll(tokens, -begin), np.roll(shares, -begin), 0
+    confidences: list[float] = []
+    for share in shares[begin : begin + num_draft].tolist():
+        if not share >= gate:
+            break
+        confidences.append(share)
+    return Draft(tokens[begin : begin + len(confidences)].tolist(), confidences, "")

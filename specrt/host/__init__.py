@@ -21,6 +21,7 @@ from .acts import HostInt8Rows
 from .attention import attention
 from .causal_conv import causal_conv
 from .copy import copy
+from .draft_token import draft_token
 from .embed import embed
 from .gated_delta import gated_delta
 from .glu import glu
@@ -31,12 +32,14 @@ from .kv import HostKVLayer, kv_read, kv_write
 from .linear import linear
 from .machine import LEVELS, available_levels, choose_level, choose_threads
 from .moe import HostRoom, moe
+from .mtp_project import mtp_project
 from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
 from .route import route
 from .sample import HostDraws
 from .select import select
+from .store_rows import store_rows
 from .top_k import top_k
 from .weights import HostExperts, HostTable, HostWeight
 
@@ -321,6 +324,49 @@ class HostOps:
     def accept(self, ids: Array, step: StepInputs, *, out: Array) -> None:
         """Greedy acceptance."""
         self._do(accept, ids, step, out=out)
+
+    def mtp_project(
+        self,
+        embedding: HostTable,
+        hidden: Array,
+        projection: HostWeight,
+        step: StepInputs,
+        *,
+        embedding_norm: Array,
+        hidden_norm: Array,
+        scale: float,
+        eps: float,
+        acts: Acts,
+        out: Array,
+    ) -> None:
+        """What a NextN block reads."""
+        self._do(
+            mtp_project, embedding, hidden, projection, step,
+            embedding_norm=embedding_norm, hidden_norm=hidden_norm,
+            scale=scale, eps=eps, acts=acts, out=out,
+        )  # fmt: skip
+
+    def draft_token(
+        self,
+        ids: Array,
+        logits: Array,
+        step: StepInputs,
+        *,
+        names: Array | None,
+        gates: Array,
+        tokens: Array,
+        shares: Array,
+        stop: Array,
+    ) -> None:
+        """The next token of a draft."""
+        self._do(
+            draft_token, ids, logits, step,
+            names=names, gates=gates, tokens=tokens, shares=shares, stop=stop,
+        )  # fmt: skip
+
+    def store_rows(self, x: Array, step: StepInputs, *, out: Array) -> None:
+        """Rows into rings by position."""
+        self._do(store_rows, x, step, out=out)
 
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows; at once it is done here, since to wake the team takes longer."""

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from statistics import median_low
 
+import numpy as np
+
 from .._ext.host_ops import Tape, Team
 
 try:
@@ -195,6 +197,16 @@ class SteadyTape(Tape):
         Tape.run(self)
         if most > 1:
             policy.observe(most, policy.clock() - begin)
+
+    def repeat(self, times: int, until: np.ndarray) -> int:
+        """Run up to ``times`` times, as long as ``until[0]`` is 0 before; returns how often."""
+        self._set_threads()
+        policy, most = self.policy, self._threads.most
+        begin = policy.clock()
+        done = Tape.repeat(self, times, until)
+        if done and most > 1:
+            policy.observe(most, (policy.clock() - begin) / done)
+        return done
 
     def run_timed(self) -> list[tuple[str, float]]:
         """Run every phase; returns (its op, its seconds) of each."""

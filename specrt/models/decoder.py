@@ -14,6 +14,7 @@ from specrt.errors import ContextError, MismatchError
 from specrt.models.blocks import Forward, Trunk, Workspace
 from specrt.models.saved_state import SavedState
 from specrt.models.step_rows import StepRows
+from specrt.models.tap_rows import TapRows
 from specrt.ops import Acts, Array, KVLayer, KVType, Ops, Program
 from specrt.options import MAX_DRAFT
 from specrt.state.kv import PageLayout
@@ -44,7 +45,7 @@ NUMERICS = 1
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """A program and the buffers that it leaves its results in."""
+    """A program, and where one of prefill leaves the taps of its rows."""
 
     program: Program
     taps: dict[Tap, Array]
@@ -100,7 +101,8 @@ class Decoder:
         self.max_draw_ids = None if self._draws is None else MAX_DRAW_IDS
         self.logits_shape = (min(max_sequences * (MAX_DRAFT + 1), MAX_ROWS), dims.vocab_size)
         self._logits: Array | None = None
-        self._tap_rows: dict[Tap, Array] = {}
+        self._prefilled_taps: dict[Tap, Array] = {}
+        self._tap_rows = TapRows(ops, max_sequences, dims.width)
         self._programs: dict[tuple[int, bool, bool, frozenset[Tap]], _Recorded] = {}
         # Weak, so that a sequence which nobody holds any more gives its slot back.
         self._slots: list[ref[Sequence] | None] = [None] * max_sequences
@@ -215,7 +217,16 @@ class Decoder:
         if logits and self._logits is not None:
             rows = self.ops.to_host(self._logits[:num_rows])
         outcomes = self.ops.to_host(self._outcomes)[: len(windows)].copy()
-        return Verification(self._ids[:num_rows], offsets, outcomes, rows, recorded.taps)
+        return Verification(self._ids[:num_rows], offsets, outcomes, rows)
+
+    def kept_rows(
+        self, sequence: Sequence, start: int, end: int, taps: Collection[Tap]
+    ) -> Iterator[Kept]:
+        """Rows start .. end - 1 of the steps since the prompt, with taps that all of them had.
+
+        They are among the newest 256 that were verified, kept or not.
+        """
+        return self._tap_rows.kept(sequence, start, end, taps)
 
     def rollback(self, sequence: Sequence, num_kept: int) -> Cursor:
         """The cursor after the last verify if its first ``num_kept`` rows are kept.
@@ -283,28 +294,32 @@ class Decoder:
             )
         ops, trunk, work, step = self.ops, self._trunk, self._work, self._rows.inputs
         x, h = work.residual[:num_rows], work.hidden[:num_rows]
-        rows = {tap: self._tap_buffer(tap)[:num_rows] for tap in taps}
+        prefilled = {} if head else {tap: self._prefilled(tap)[:num_rows] for tap in taps}
         if logits and self._logits is None:
             self._logits = ops.buffer(self.logits_shape, np.float32)
         f = Forward(ops, work, step, x, h, self.caches)
 
-        def tap_residual(layer: int) -> None:
-            if residual_entering(layer) in rows:
-                ops.copy(x, out=rows[residual_entering(layer)])
+        def keep(tap: Tap, rows: Array) -> None:
+            if tap in prefilled:
+                ops.copy(rows, out=prefilled[tap])
+            elif tap in taps:
+                ops.store_rows(rows, step, out=self._tap_rows.ring(tap))
 
         with ops.record() as program:
             ops.embed(trunk.token_embd, step, scale=trunk.embedding_scale, out=x)
             for layer in range(trunk.dims.num_layers):
-                tap_residual(layer)
+                keep(residual_entering(layer), x)
                 trunk.block(f, layer)
-            tap_residual(trunk.dims.num_layers)
+            keep(residual_entering(trunk.dims.num_layers), x)
             acts = work.acts(*x.shape) if head else None
-            hidden = rows.get(FINAL_HIDDEN)
+            hidden = prefilled.get(FINAL_HIDDEN, h) if FINAL_HIDDEN in taps else None
             if acts is not None or hidden is not None:
                 ops.rms_norm(x, trunk.output_norm, trunk.dims.eps, out=hidden, acts=acts)
+            if hidden is h:
+                keep(FINAL_HIDDEN, h)
             if acts is not None:
                 self._record_head(acts, num_rows, logits)
-        return _Recorded(program, rows)
+        return _Recorded(program, prefilled)
 
     def _record_head(self, acts: Acts, num_rows: int, logits: bool) -> None:
         """Record ids, with logits drawn ones, and what they accept."""
@@ -315,11 +330,12 @@ class Decoder:
             self._draws.sample(rows, self._rows.inputs, ids=ids)
         ops.accept(ids, self._rows.inputs, out=self._outcomes)
 
-    def _tap_buffer(self, tap: Tap) -> Array:
-        if tap not in self._tap_rows:
+    def _prefilled(self, tap: Tap) -> Array:
+        """Where a chunk's rows are left for who hears of it at once."""
+        if tap not in self._prefilled_taps:
             shape = (MAX_ROWS, self._trunk.dims.width)
-            self._tap_rows[tap] = self.ops.buffer(shape, np.float32)
-        return self._tap_rows[tap]
+            self._prefilled_taps[tap] = self.ops.buffer(shape, np.float32)
+        return self._prefilled_taps[tap]
 
 
 def _rows(windows: list[Window]) -> tuple[int, bool]:

@@ -18,6 +18,7 @@ from .accept import accept
 from .attention import attention
 from .causal_conv import causal_conv
 from .copy import copy
+from .draft_token import draft_token
 from .embed import embed
 from .gated_delta import gated_delta
 from .glu import glu
@@ -25,12 +26,14 @@ from .head import head
 from .kv import ReferenceKVLayer, kv_read, kv_write
 from .linear import linear
 from .moe import moe
+from .mtp_project import mtp_project
 from .quant_blocks import dequantize
 from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
 from .route import route
 from .select import select
+from .store_rows import store_rows
 from .top_k import top_k
 from .weights import ReferenceExperts, ReferenceWeight
 
@@ -52,6 +55,14 @@ class Program:
         """Make every call, in order."""
         for call in self.calls:
             call()
+
+    def repeat(self, times: int, until: Array) -> int:
+        """Run up to ``times`` times, while ``until[0]`` is 0; returns how often."""
+        done = 0
+        while done < times and not until[0]:
+            self.run()
+            done += 1
+        return done
 
 
 class ReferenceOps:
@@ -291,6 +302,49 @@ class ReferenceOps:
     def accept(self, ids: Array, step: StepInputs, *, out: Array) -> None:
         """Greedy acceptance: see ``accept``."""
         self._do(accept, ids, step, out=out)
+
+    def mtp_project(
+        self,
+        embedding: ReferenceWeight,
+        hidden: Array,
+        projection: ReferenceWeight,
+        step: StepInputs,
+        *,
+        embedding_norm: Array,
+        hidden_norm: Array,
+        scale: float,
+        eps: float,
+        acts: Acts,
+        out: Array,
+    ) -> None:
+        """What a NextN block reads: see ``mtp_project``."""
+        self._do(
+            mtp_project, embedding, hidden, projection, step,
+            embedding_norm=embedding_norm, hidden_norm=hidden_norm,
+            scale=scale, eps=eps, acts=acts, out=out,
+        )  # fmt: skip
+
+    def draft_token(
+        self,
+        ids: Array,
+        logits: Array,
+        step: StepInputs,
+        *,
+        names: Array | None,
+        gates: Array,
+        tokens: Array,
+        shares: Array,
+        stop: Array,
+    ) -> None:
+        """The next token of a draft: see ``draft_token``."""
+        self._do(
+            draft_token, ids, logits, step,
+            names=names, gates=gates, tokens=tokens, shares=shares, stop=stop,
+        )  # fmt: skip
+
+    def store_rows(self, x: Array, step: StepInputs, *, out: Array) -> None:
+        """Rows into rings by position: see ``store_rows``."""
+        self._do(store_rows, x, step, out=out)
 
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows: see ``copy``."""

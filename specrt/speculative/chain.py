@@ -3,6 +3,9 @@
 A speculator serves all requests in one call. Where that call fails, it is made again for each
 request alone, since proposing and committing twice changes nothing; a request for which it fails
 alone goes on without it. So a fault costs one speculator in one request, and nothing else.
+
+A speculator hears of the kept rows right before it is asked: one that nobody asks costs nothing
+but a call now and then.
 """
 
 from __future__ import annotations
@@ -14,31 +17,28 @@ from operator import index
 from specrt.speculative.request import Request
 from specrt.speculative.row_costs import draft_seconds
 from specrt.speculative.speculator import Speculator
+from specrt.speculative.target import Target
 from specrt.state.messages import NO_DRAFT, Draft, DraftContext, Kept
 from specrt.state.sequence import Sequence
 
+BACKLOG = 64
+"""Kept rows that a speculator has not heard of at most, for the target keeps their taps so long."""
 
-def draft(requests: list[Request], vocab_size: int) -> list[Draft]:
+
+def draft(requests: list[Request], target: Target) -> list[Draft]:
     """One draft per request, from the first of its speculators that has one."""
+    if len(requests) == 1:
+        return [_draft_alone(requests[0], target)]
     drafts = dict.fromkeys(requests, NO_DRAFT)
-    contexts: dict[Request, DraftContext] = {}
     lines = {request: list(request.speculators) for request in requests if request.speculators}
 
     def ask(member: Speculator, asked: list[Request]) -> None:
-        start = time.perf_counter()
-        proposals = member.propose([contexts[request] for request in asked])
-        seconds = (time.perf_counter() - start) / len(asked)
-        proposed = [
-            _checked(proposal, contexts[request], member, vocab_size)
-            for request, proposal in zip(asked, proposals, strict=True)
-        ]
-        for request, proposal in zip(asked, proposed, strict=True):
-            request.policy.proposed(member.name, len(proposal.tokens), seconds)
-            drafts[request] = proposal
+        proposed = _proposals(member, asked, [contexts[request] for request in asked], target)
+        drafts.update(zip(asked, proposed, strict=True))
 
     while lines:
         member = _next_asked(list(lines.values()))
-        contexts.clear()
+        contexts: dict[Request, DraftContext] = {}
         for request, line in lines.items():
             if line[0] is member:
                 del line[0]
@@ -51,35 +51,82 @@ def draft(requests: list[Request], vocab_size: int) -> list[Draft]:
     return list(drafts.values())
 
 
-def seed_costs(request: Request) -> None:
+def _draft_alone(request: Request, target: Target) -> Draft:
+    """``draft`` of one request."""
+    for member in request.speculators:
+        limit = _num_draft(request, member, 0)
+        if limit <= 0:
+            continue
+        context = DraftContext(request.sequence, limit, request.pmin)
+        try:
+            (proposal,) = _proposals(member, [request], [context], target)
+        except Exception as error:
+            request.park(member, error)
+            continue
+        if len(proposal.tokens):
+            return proposal
+    return NO_DRAFT
+
+
+def _proposals(
+    member: Speculator, asked: list[Request], contexts: list[DraftContext], target: Target
+) -> list[Draft]:
+    """What a speculator proposes, once it has heard of all rows; the policies hear of it."""
+    start = time.perf_counter()
+    for request in asked:
+        _tell(member, request, target)
+    proposals = member.propose(contexts)
+    seconds = (time.perf_counter() - start) / len(asked)
+    proposed = [
+        _checked(proposal, context, member, target.vocab_size)
+        for context, proposal in zip(contexts, proposals, strict=True)
+    ]
+    for request, proposal in zip(asked, proposed, strict=True):
+        request.policy.proposed(member.name, len(proposal.tokens), seconds)
+    return proposed
+
+
+def seed_costs(request: Request, target: Target) -> None:
     """Measure what drafts cost where the request's policy has not seen one."""
     for member in request.speculators:
         costs = request.policy.draft_costs(member.name)
         if costs is not None and costs.is_blank:
-            _serve(member, [request], _measure)
+            try:
+                _tell(member, request, target)
+                costs.seed(draft_seconds(member, request))
+            except Exception as error:
+                request.park(member, error)
 
 
-def _measure(member: Speculator, requests: list[Request]) -> None:
-    costs = requests[0].policy.draft_costs(member.name)
-    if costs is not None:
-        costs.seed(draft_seconds(member, requests[0]))
+def commit(requests: Collection[Request], target: Target, most: int = BACKLOG) -> None:
+    """Who has not heard of so many kept rows hears of them now."""
+    for request in requests:
+        for member in request.speculators:
+            start, end = request.untold(member)
+            if end - start < most:
+                continue
+            try:
+                _tell(member, request, target)
+            except Exception as error:
+                request.park(member, error)
 
 
-def commit(requests: list[Request], kept: list[Kept]) -> None:
-    """Every speculator hears of the rows of all requests that have it."""
-    if len(requests) == 1:
-        for member in requests[0].speculators:
-            _tell_alone(member, requests[0], kept)
-        return
-    rows = dict(zip(requests, kept, strict=True))
-    for member in {id(m): m for request in requests for m in request.speculators}.values():
-        _tell(member, rows, [request for request in requests if member in request.speculators])
+def _tell(member: Speculator, request: Request, target: Target) -> None:
+    """A speculator hears of the kept rows that it has not heard of."""
+    start, end = request.untold(member)
+    if start < end:
+        for kept in target.kept_rows(request.sequence, start, end, member.taps):
+            member.commit([kept])
+        request.told[member] = end
 
 
 def commit_prompt(request: Request, kept: Kept) -> None:
     """Those who want the prompt hear of its rows."""
     for member in request.prompt_listeners:
-        _tell_alone(member, request, [kept])
+        try:
+            member.commit([kept])
+        except Exception as error:
+            request.park(member, error)
 
 
 def reset(sequence: Sequence) -> None:
@@ -149,18 +196,6 @@ def _next_asked(lines: list[list[Speculator]]) -> Speculator:
         if id(line[0]) not in behind:
             return line[0]
     return lines[0][0]
-
-
-def _tell(member: Speculator, rows: dict[Request, Kept], requests: list[Request]) -> None:
-    _serve(member, requests, lambda m, told: m.commit([rows[request] for request in told]))
-
-
-def _tell_alone(member: Speculator, request: Request, kept: list[Kept]) -> None:
-    """``_tell`` of one request, which every plain step does."""
-    try:
-        member.commit(kept)
-    except Exception as error:
-        request.park(member, error)
 
 
 def _serve(

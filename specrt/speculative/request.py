@@ -70,6 +70,7 @@ class Request:
         pmin: the gate of drafts, None for the speculator's own.
         stats: what happened.
         logprobs: one per emitted id.
+        told: the rows that each speculator has heard of, if more than the prompt's.
     """
 
     sequence: Sequence
@@ -82,6 +83,7 @@ class Request:
     pmin: float | None = None
     stats: Stats = field(default_factory=Stats)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    told: dict[Speculator, int] = field(default_factory=dict)
     _samples: bool = field(init=False)  # the params', which takes a while to find out
     _steady_draw: Draw | None = field(init=False, default=None)  # of all steps from some one on
 
@@ -143,6 +145,12 @@ class Request:
     def prompt_listeners(self) -> list[Speculator]:
         """The speculators that hear of the prompt."""
         return [member for member in self.speculators if member.wants_prompt]
+
+    def untold(self, member: Speculator) -> tuple[int, int]:
+        """The kept rows that a speculator has not heard of, from and to."""
+        sequence = self.sequence
+        start = self.told.get(member, sequence.prompt_len - 1)
+        return start, sequence.cursor.cache_len
 
     def park(self, member: Speculator, error: Exception) -> None:
         """Go on without a speculator, which failed."""

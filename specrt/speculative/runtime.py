@@ -11,7 +11,7 @@ from specrt.speculative.request import Request, WindowDrawer
 from specrt.speculative.row_costs import row_seconds
 from specrt.speculative.speculator import taps_of
 from specrt.speculative.target import Target
-from specrt.state.messages import Acceptance, Draft, Kept, Tap, Verification, Window
+from specrt.state.messages import Acceptance, Draft, Tap, Verification, Window
 from specrt.stats import HopSeconds
 
 
@@ -44,6 +44,11 @@ class Runtime:
         with self.lock:
             return self._step(requests)
 
+    def settle(self, request: Request) -> None:
+        """Its speculators hear of all rows, so that the next prompt need not feed them again."""
+        with self.lock:
+            chain.commit([request], self.target, 1)
+
     def _prefill(self, request: Request) -> None:
         sequence, stats = request.sequence, request.stats
         cursor = sequence.cursor
@@ -62,8 +67,10 @@ class Runtime:
     def _step(self, requests: list[Request]) -> list[Acceptance]:
         target, clock = self.target, time.perf_counter
         begin = clock()
+        chain.commit(requests, target)
+        committed = clock()
         self._seed_costs(requests)
-        drafts = chain.draft(requests, target.vocab_size)
+        drafts = chain.draft(requests, target)
         drafted = clock()
         windows = [
             request.window(draft.tokens, target.max_draw_ids)
@@ -84,15 +91,13 @@ class Runtime:
             target.rollback(request.sequence, len(tokens)).emitted(len(tokens), text_len, reason)
             for request, (tokens, _, reason, text_len) in zip(requests, acceptances, strict=True)
         ]
-        rolled_back = clock()
-        _commit(requests, windows, acceptances, verification)
         seconds = HopSeconds(
-            drafted - begin,
+            committed - begin,
+            drafted - committed,
             prepared - drafted,
             verified - prepared,
             accepted - verified,
-            rolled_back - accepted,
-            clock() - rolled_back,
+            clock() - accepted,
         )
         _observe(requests, drafts, acceptances, verification.row_offsets[-1], seconds)
         for i, request in enumerate(requests):
@@ -112,7 +117,7 @@ class Runtime:
                 continue
             if rows.wants_seed:
                 rows.seed(row_seconds(self.target, request))
-            chain.seed_costs(request)
+            chain.seed_costs(request, self.target)
 
     def _verify(self, windows: list[Window], taps: frozenset[Tap], logits: bool) -> Verification:
         return self.target.verify(windows, taps=taps, logits=logits)
@@ -124,26 +129,6 @@ def _need_logits(requests: list[Request], windows: list[Window]) -> bool:
         if request.reads_logits(window):
             return True
     return False
-
-
-def _commit(
-    requests: list[Request],
-    windows: list[Window],
-    acceptances: list[Acceptance],
-    verification: Verification,
-) -> None:
-    """Tell the speculators of the kept rows."""
-    drafting = [i for i, request in enumerate(requests) if request.speculators]
-    kept = [_kept(windows[i], acceptances[i], verification, i) for i in drafting]
-    chain.commit([requests[i] for i in drafting], kept)
-
-
-def _kept(window: Window, acceptance: Acceptance, verification: Verification, number: int) -> Kept:
-    first, count = verification.row_offsets[number], len(acceptance.tokens)
-    taps = {tap: rows[first : first + count] for tap, rows in verification.taps.items()}
-    # Accepted tokens are the draft's, so the rows' ids are the window's.
-    tokens, next_token = window.tokens[:count], acceptance.tokens[-1]
-    return Kept(window.sequence, window.start_pos, tokens, next_token, taps)
 
 
 def _observe(

@@ -55,6 +55,14 @@ class Target(Protocol):
     ) -> Verification:
         """Forward all windows in one call; no cursor moves."""
 
+    def kept_rows(
+        self, sequence: Sequence, start: int, end: int, taps: Collection[Tap]
+    ) -> Iterator[Kept]:
+        """Rows start .. end - 1 of the steps since the prompt, with taps that each was asked for.
+
+        They are among the newest 256 that were verified, kept or not.
+        """
+
     def rollback(self, sequence: Sequence, num_kept: int) -> Cursor:
         """The cursor after the last verify if its first ``num_kept`` rows are kept."""
 

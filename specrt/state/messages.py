@@ -82,7 +82,6 @@ class Verification(NamedTuple):
             the cache length behind the rows that are kept then.
         logits: [T, V] float32 on the host, or None if not asked for; of windows with a draw as it
             left them.
-        taps: [T, F] float32 per tap asked for.
 
     The arrays but ``outcomes`` are the target's own buffers: the next verify overwrites them.
     """
@@ -91,7 +90,6 @@ class Verification(NamedTuple):
     row_offsets: list[int]
     outcomes: np.ndarray
     logits: np.ndarray | None
-    taps: dict[Tap, Array]
 
 
 class DraftContext(NamedTuple):

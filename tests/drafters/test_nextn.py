@@ -28,10 +28,10 @@ def test_chains(name, device):
         assert session.draft(len(expected)).tokens == expected
         if number == 0:
             verified = arrays["mtp_r2_verify_tokens"].tolist()
-            window, _, taps = session.verify(verified[1:])
+            window, _ = session.verify(verified[1:])
             assert window.tokens == verified
             num_kept = 1 + int(arrays["mtp_r2_n_kept"])
-            session.keep(window, num_kept, int(arrays["mtp_r2_tokens_fed"][0]), taps)
+            session.keep(window, num_kept, int(arrays["mtp_r2_tokens_fed"][0]))
             assert session.draft(4).tokens == arrays["mtp_r2_draft"].tolist()
         llm.target.close_sequence(session.sequence)
 
@@ -50,10 +50,10 @@ def test_a_whole_session_round_by_round(device):
         sequence = session.sequence
         assert (sequence.last_token, sequence.cursor.cache_len) == (last, position)
         assert session.draft(4).tokens == draft
-        window, ids, taps = session.verify(draft)
+        window, ids = session.verify(draft)
         assert ids[:accepted] == draft[:accepted] and ids[accepted] == following
         assert accepted == 4 or ids[accepted] != draft[accepted]
-        session.keep(window, accepted + 1, following, taps)
+        session.keep(window, accepted + 1, following)
         emitted += [*draft[:accepted], following]
     assert [rounds[0][0], *emitted] == arrays["trace_output"].tolist()
 
@@ -94,8 +94,8 @@ def test_rows_that_were_taken_back_leave_nothing(llm, num_kept):
     """Behind a verify of which some rows stay it drafts like one that never saw the others."""
     session = Following(llm)
     session.prefill(PROMPT[:20], PROMPT[20])
-    window, _, taps = session.verify([*PROMPT[21 : 20 + num_kept], 3, 4, 5][:4])
-    session.keep(window, num_kept, PROMPT[20 + num_kept], taps)
+    window, _ = session.verify([*PROMPT[21 : 20 + num_kept], 3, 4, 5][:4])
+    session.keep(window, num_kept, PROMPT[20 + num_kept])
     assert session.draft(5) == behind(llm, PROMPT[: 21 + num_kept])
     llm.target.close_sequence(session.sequence)
 
@@ -105,13 +105,13 @@ def test_a_step_that_was_broken_off_behind_its_commit_leaves_nothing(llm):
     session.prefill(PROMPT[:20], PROMPT[20])
     expected = session.draft(5)
     before = session.sequence.cursor
-    window, _, taps = session.verify(PROMPT[1:40])
-    session.keep(window, 40, 7, taps)
+    window, _ = session.verify(PROMPT[1:40])
+    session.keep(window, 40, 7)
     session.sequence.cursor = before
     session.sequence.history[20] = PROMPT[20]
     assert session.draft(5) == expected
-    window, _, taps = session.verify(PROMPT[21:24])
-    session.keep(window, 4, PROMPT[24], taps)
+    window, _ = session.verify(PROMPT[21:24])
+    session.keep(window, 4, PROMPT[24])
     assert session.draft(5) == behind(llm, PROMPT[:25])
     llm.target.close_sequence(session.sequence)
 
@@ -144,7 +144,7 @@ def test_confidences_are_shares_among_the_ten_likeliest(llm):
     draft = session.draft(1)
     logits = np.sort(session.speculator._head._passes._logits[0].astype(np.float64))[::-1][:10]
     share = 1 / np.exp(logits - logits[0]).sum()
-    assert draft.confidences == pytest.approx([share], rel=1e-12)
+    assert draft.confidences == pytest.approx([share], rel=1e-6)  # float32, as the ops have it
     assert session.draft(1, np.nextafter(draft.confidences[0], 1)).tokens == []
     llm.target.close_sequence(session.sequence)
 
@@ -214,7 +214,7 @@ def test_buffers_may_hold_anything(llm):
     session = Following(llm)
     head = session.speculator._head
     passes = head._passes
-    arrays = [head._hidden.array, passes._next_hidden, passes._halves, passes._joined]
+    arrays = [head._hidden.array, passes._own_hidden, passes._drafted.view(np.float32)]
     cache = head._passes.cache
     for array in [*arrays, cache.k, cache.v]:
         array[...] = np.nan

@@ -151,16 +151,17 @@ def test_many_short_runs():
     assert all(chain.run() == expected for _ in range(3000))
 
 
-@pytest.mark.parametrize("threads", [2, 3])
-def test_phases_of_one_part_and_of_many_take_turns(threads):
+@pytest.mark.parametrize("threads, parts", [(2, 16), (3, 16), (3, 2), (5, 2), (5, 3)])
+def test_phases_of_one_part_and_of_many_take_turns(threads, parts):
+    """Also of fewer parts than there are threads, some of which then have no share."""
     ops, one = HostOps(threads=threads), np.ones((1, 64), np.float32)
-    many = np.random.default_rng(6).standard_normal((16, 8), dtype=np.float32)
+    many = np.random.default_rng(6).standard_normal((parts, 8), dtype=np.float32)
     out = np.zeros_like(many)
     with ops.record() as program:
         for _ in range(500):
             ops.rms_norm(one, None, 1e-5, out=one)
             ops.copy(many, out=out)
-    for _ in range(1500):
+    for _ in range(1500 // threads):
         out[:] = 0
         program.run()
         assert (out == many).all()

@@ -4,18 +4,19 @@ import math
 
 import numpy as np
 import pytest
-from toys import Scripted, request_of
+from toys import Rows, Scripted, request_of
 
 from specrt.speculative import chain
 from specrt.speculative.algorithms.ngram import NgramSpeculator
 from specrt.state.messages import Draft, Kept
 from specrt.state.sequence import Cursor
 
-VOCAB_SIZE = 100
+TARGET = Rows()
+VOCAB_SIZE = TARGET.vocab_size
 
 
 def draft(*requests):
-    return chain.draft(list(requests), VOCAB_SIZE)
+    return chain.draft(list(requests), TARGET)
 
 
 def slots(member) -> list[list[int]]:
@@ -96,13 +97,35 @@ def test_ngram_before_a_head():
     assert (got.tokens, got.source) == ([3, 1], "ngram")
 
 
-def test_all_hear_the_rows_of_their_requests():
-    ngram, head = Scripted("ngram", {}), Scripted("head", {})
+def untold(*requests):
+    """Two rows were kept since their prompts."""
+    for request in requests:
+        request.sequence.prompt_len = 1
+    return [Kept(request.sequence, 0, [1, 2], 3, {}) for request in requests]
+
+
+def test_who_is_asked_has_heard_of_all_kept_rows_once():
+    ngram, head = Scripted("ngram", {0: [5]}), Scripted("head", {})
     requests = [request_of(0, ngram, head), request_of(1, head), request_of(2)]
-    rows = [Kept(request.sequence, 0, [1, 2], 3, {}) for request in requests]
-    chain.commit(requests, rows)
-    assert ngram.told == [[rows[0]]]
-    assert head.told == [[rows[0], rows[1]]]
+    rows = untold(*requests)
+    draft(*requests)
+    draft(*requests)
+    assert (ngram.told, head.told) == ([[rows[0]]], [[rows[1]]])
+    requests[0].sequence.history[3] = 4
+    requests[0].sequence.cursor = Cursor(num_tokens=4, cache_len=3)
+    draft(requests[0])
+    assert ngram.told[1:] == [[Kept(requests[0].sequence, 2, [3], 4, {})]]
+
+
+def test_who_is_not_asked_hears_of_rows_before_they_are_too_many():
+    head = Scripted("head", {})
+    request, other = request_of(0, head), request_of(1)
+    (rows, _) = untold(request, other)
+    chain.commit([request, other], TARGET, 3)
+    assert head.told == []
+    for _ in range(2):
+        chain.commit([request, other], TARGET, 2)
+        assert head.told == [[rows]]
 
 
 def test_the_prompt_is_told_to_those_who_want_it():
@@ -215,12 +238,12 @@ def test_a_member_that_cannot_propose_for_one_request_is_parked_there_alone():
 def test_a_member_that_cannot_hear_of_one_request_is_parked_there_alone():
     choosy, other = Choosy("choosy", {}), Scripted("other", {})
     requests = [request_of(0, choosy, other), request_of(1, choosy), request_of(2, choosy)]
-    rows = [Kept(request.sequence, 2, [3], 4, {}) for request in requests]
-    chain.commit(requests, rows)
+    rows = untold(*requests)
+    chain.commit(requests, TARGET, 1)
     assert [r.speculators for r in requests] == [(choosy, other), (), (choosy,)]
     assert requests[1].stats.speculator is None
     assert other.told == [[rows[0]]]
-    assert choosy.told == [[row] for row in (rows[0], rows[1], *rows)]
+    assert choosy.told == [[row] for row in rows]
 
 
 @pytest.mark.parametrize("act", ["propose", "commit"])
@@ -232,5 +255,6 @@ def test_an_interrupt_parks_nobody(act):
         if act == "propose":
             draft(*requests)
         else:
-            chain.commit(requests, [Kept(r.sequence, 2, [3], 4, {}) for r in requests])
+            untold(*requests)
+            chain.commit(requests, TARGET, 1)
     assert all(request.speculators == (choosy,) for request in requests)

@@ -96,11 +96,21 @@ class Head:
         return Draft(tokens, [0.9] * len(tokens), self.name)
 
 
+class Rows:
+    """A target as far as drafts see one: kept rows without taps."""
+
+    vocab_size = 100
+
+    def kept_rows(self, sequence, start, end, taps):
+        tokens = sequence.history[start : end + 1].tolist()
+        yield Kept(sequence, start, tokens[:-1], tokens[-1], {})
+
+
 def request_of(slot: int, *speculators, num_draft: int = 4, pmin: float | None = None) -> Request:
     """A request in its own sequence, [1, 2] fed and 3 the last token."""
     sequence = Sequence(slot, CONTEXT)
     sequence.history[:3] = [1, 2, 3]
-    sequence.cursor = Cursor(num_tokens=3, cache_len=2)
+    sequence.cursor, sequence.prompt_len = Cursor(num_tokens=3, cache_len=2), 3
     return Request(
         sequence=sequence,
         params=SamplingParams(),

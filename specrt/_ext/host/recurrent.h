@@ -41,10 +41,10 @@ static inline int delta_blocks(int value_dim)
     return (value_dim + DELTA_COLUMNS - 1) / DELTA_COLUMNS;
 }
 
-/* Bytes of a block, of k and of q. */
+/* Bytes of a block, of q and of two k. */
 static inline size_t delta_scratch(int key_dim)
 {
-    return sizeof(float) * (size_t)key_dim * (DELTA_COLUMNS + 2);
+    return sizeof(float) * (size_t)key_dim * (DELTA_COLUMNS + 3);
 }
 
 #endif

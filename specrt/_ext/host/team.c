@@ -27,9 +27,6 @@ struct share {
 
 struct team {
     struct share shares[MAX_THREADS];
-    /* Number of the open phase. It is set behind the phase's shares, and nobody claims of a phase
-     * that is not open: else a phase could end while its shares are still being written. */
-    _Alignas(64) _Atomic uint32_t open;
     _Alignas(64) _Atomic int num_finished; /* parts of the open phase */
     /* Read by holders of a part and by the caller: a run cannot end while one is held. */
     _Alignas(64) const struct tape *tape;
@@ -73,32 +70,58 @@ static void wake(struct team *team, enum role role)
     pthread_mutex_unlock(&team->sleep_lock);
 }
 
-/* Open the tape's phase, or end the run behind the last one. The caller of this claims a part itself
- * at once, so a single part wakes nobody. */
-static void open_phase(struct team *team, int index)
+/* Note that the tape's phase of that number has ended. */
+static void note_end(struct team *team, int index)
 {
-    const struct tape *tape = team->tape;
-    const struct phase *phase = index < tape->num_phases ? &tape->phases[index] : NULL;
-    const int num_parts = phase ? phase->num_parts : 0;
-    const int num_shares = atomic_load_explicit(&team->num_threads, memory_order_relaxed);
-    const uint32_t number = team->first_phase + (uint32_t)index;
-    if (team->ends && index > 0)
-        team->ends[index - 1] = now_ns() - team->start_ns;
-    atomic_store_explicit(&team->num_finished, 0, memory_order_relaxed);
-    for (int i = 0; phase && i < phase->num_counters; i++)
+    if (team->ends)
+        team->ends[index] = now_ns() - team->start_ns;
+}
+
+static void clear_counters(const struct phase *phase)
+{
+    for (int i = 0; i < phase->num_counters; i++)
         phase->counters[i] = 0;
-    for (int i = 0, first = 0; num_parts && i < num_shares; i++) {
-        int end = num_parts - (int)((int64_t)num_parts * (num_shares - 1 - i) / num_shares);
+}
+
+/* Give each thread its share of a phase of two parts or more. The last share has a part always, so
+ * the phase cannot end, and nobody can write the shares of the next one, before all are written. */
+static void share_out(struct team *team, const struct phase *phase, uint32_t number)
+{
+    const int num_parts = phase->num_parts;
+    const int num_shares = atomic_load_explicit(&team->num_threads, memory_order_relaxed);
+    clear_counters(phase);
+    atomic_store_explicit(&team->num_finished, 0, memory_order_relaxed);
+    for (int i = 0, first = 0; i < num_shares; i++) {
+        const int end = (int)((int64_t)num_parts * (i + 1) / num_shares);
         atomic_store_explicit(&team->shares[i].word, share_of(number, first, end),
                               memory_order_release);
         first = end;
     }
-    /* Sequentially consistent with the count of sleepers: either it is seen here, or the sleeper
-     * sees the new number. From here on tape may be gone. */
-    atomic_store(&team->open, number);
-    if (num_parts > 1 && atomic_load(&team->num_asleep[HELPER]))
-        wake(team, HELPER);
-    if (num_parts != 1 && atomic_load(&team->num_asleep[CALLER]))
+    /* Who goes to sleep at this very moment may be missed: then the others have its parts, and the
+     * next phase wakes it. */
+    for (int role = 0; role < NUM_ROLES; role++)
+        if (atomic_load_explicit(&team->num_asleep[role], memory_order_relaxed))
+            wake(team, role);
+}
+
+/* Open the tape's phase of that number, or end the run behind the last one. A phase of one part is
+ * run here, which takes less time than to hand it on. */
+static void open_phase(struct team *team, const struct member *member, int index)
+{
+    const struct tape *tape = team->tape;
+    for (; index < tape->num_phases && tape->phases[index].num_parts == 1; index++) {
+        clear_counters(&tape->phases[index]);
+        tape->phases[index].run(tape->phases[index].args, 0, member->scratch);
+        note_end(team, index);
+    }
+    if (index < tape->num_phases) {
+        share_out(team, &tape->phases[index], team->first_phase + (uint32_t)index);
+        return;
+    }
+    /* Sequentially consistent with the count of sleepers: either the caller is seen to sleep, or it
+     * sees the end. From here on tape may be gone. */
+    atomic_store(&team->shares[0].word, share_of(team->end_phase, 0, 0));
+    if (atomic_load(&team->num_asleep[CALLER]))
         wake(team, CALLER);
 }
 
@@ -107,44 +130,53 @@ static void open_phase(struct team *team, int index)
 static void work_on(struct team *team, const struct member *member, int owner, uint32_t open)
 {
     _Atomic uint64_t *word = &team->shares[owner].word;
+    const int own = owner == member->index;
+    const struct phase *phase = NULL;
+    int num_run = 0;
     uint64_t share = atomic_load_explicit(word, memory_order_acquire);
     while (phase_of(share) == open && first_of(share) < end_of(share)) {
-        const int own = owner == member->index;
         const int part = own ? first_of(share) : end_of(share) - 1;
         const uint64_t rest = share_of(open, first_of(share) + own, end_of(share) - !own);
         if (!atomic_compare_exchange_weak_explicit(word, &share, rest, memory_order_acq_rel,
                                                    memory_order_acquire))
             continue;
-        const int index = (int)(open - team->first_phase);
-        const struct phase *phase = &team->tape->phases[index];
-        const int num_parts = phase->num_parts;
+        phase = &team->tape->phases[open - team->first_phase];
         phase->run(phase->args, part, member->scratch);
-        if (atomic_fetch_add_explicit(&team->num_finished, 1, memory_order_acq_rel) + 1 == num_parts)
-            open_phase(team, index + 1);
+        num_run++;
         share = atomic_load_explicit(word, memory_order_acquire);
+    }
+    if (!num_run)
+        return;
+    /* Until its parts are counted the phase goes on, and with it the tape. */
+    const int num_parts = phase->num_parts, index = (int)(open - team->first_phase);
+    if (atomic_fetch_add_explicit(&team->num_finished, num_run, memory_order_acq_rel) + num_run
+        == num_parts) {
+        note_end(team, index);
+        open_phase(team, member, index + 1);
     }
 }
 
-/* Run parts until the open phase has none left; returns its number. */
+static uint32_t open_to(struct team *team, int index)
+{
+    return phase_of(atomic_load(&team->shares[index].word));
+}
+
+/* Run parts of the phase that is open to this thread until it has none left; returns its number. */
 static uint32_t work(struct team *team, const struct member *member)
 {
-    for (;;) {
-        const uint32_t open = atomic_load(&team->open);
-        const int num_threads = atomic_load(&team->num_threads);
-        for (int i = 0; member->index < num_threads && i < num_threads; i++)
-            work_on(team, member, (member->index + i) % num_threads, open);
-        if (atomic_load(&team->open) == open)
-            return open;
-    }
+    const uint32_t open = open_to(team, member->index);
+    const int num_threads = atomic_load(&team->num_threads);
+    for (int i = 0; member->index < num_threads && i < num_threads; i++)
+        work_on(team, member, (member->index + i) % num_threads, open);
+    return open;
 }
 
 /* Whether this thread has something to do, having done all it could of a phase. */
 static bool ready(struct team *team, int index, uint32_t done)
 {
-    const uint32_t open = atomic_load(&team->open);
-    if (open != done && index < atomic_load(&team->num_threads))
+    if (index < atomic_load(&team->num_threads) && open_to(team, index) != done)
         return true;
-    return index == 0 ? open == team->end_phase : atomic_load(&team->stop);
+    return index > 0 && atomic_load(&team->stop);
 }
 
 static void pause_cpu(void)
@@ -320,15 +352,11 @@ void team_run(struct team *team, const struct tape *tape, int64_t *ends)
     team->tape = tape;
     team->ends = ends;
     team->start_ns = ends ? now_ns() : 0;
-    team->first_phase = atomic_load(&team->open) + 1;
+    team->first_phase = team->end_phase + 1;
     team->end_phase = team->first_phase + (uint32_t)tape->num_phases;
-    open_phase(team, 0);
-    for (;;) {
-        const uint32_t done = work(team, &team->members[0]);
-        if (done == team->end_phase)
-            break;
+    open_phase(team, &team->members[0], 0);
+    for (uint32_t done; (done = work(team, &team->members[0])) != team->end_phase;)
         rest(team, 0, done);
-    }
     fesetenv(&before);
     pthread_mutex_unlock(&team->run_lock);
 }

@@ -2,10 +2,15 @@
  *
  * A phase's parts are cut into a share for each thread, so that each reads memory in one stream, and
  * claimed from the share's atomic word: by its owner from the front, by who has nothing left to do
- * from the back. Whoever finishes a phase's last part opens the next one, so a thread that was
- * descheduled without a part delays nobody, and one that wakes late finds the words changed. A thread without work spins for SPIN_NS and then sleeps. The caller is thread 0; helpers
- * are made by the first run that may use them, and again in a forked child. They block all signals.
- * Every thread runs in the default floating-point environment; the caller gets its own back.
+ * from the back. The word has the phase's number too, so a thread learns of a phase and of its share
+ * by one cache line. Whoever finishes a phase's last part opens the next one, so a thread that was
+ * descheduled without a part delays nobody, and one that wakes late finds the words changed. Phases
+ * of one part are run by whoever would open them.
+ *
+ * A thread without work spins for SPIN_NS, which is longer than a step takes between two runs (one
+ * that sleeps comes 20 us late), and then sleeps. The caller is thread 0; helpers are made by the
+ * first run that may use them, and again in a forked child. They block all signals. Every thread runs
+ * in the default floating-point environment; the caller gets its own back.
  */
 #ifndef SPECRT_TEAM_H
 #define SPECRT_TEAM_H
@@ -13,7 +18,7 @@
 #include "tape.h"
 
 #define MAX_THREADS 256
-#define SPIN_NS 30000
+#define SPIN_NS 100000
 
 struct team;
 

@@ -24,12 +24,17 @@ static void read_block(const struct row_type *type, const uint8_t *raw, int n, i
         s.d = 0;
     const float d = type->factor
                     * (type->is_bf16 ? f32_from_bits((uint32_t)s.d << 16) : f32_from_f16(s.d));
-    for (int i = 0; i < n; i++) {
-        int sub = i / type->sub;
-        float scale = type->has_subs ? d * (float)s.sc[sub] : d;
-        out[i] = scale * (float)(codes[i] - type->offset);
-        if (type->minimum)
-            out[i] += type->has_subs ? f32_from_f16(s.dmin) * (float)s.m[sub] : f32_from_f16(s.dmin);
+    for (int first = 0, sub = 0; first < n; first += type->sub, sub++) {
+        const float scale = type->has_subs ? d * (float)s.sc[sub] : d;
+        const int end = first + type->sub < n ? first + type->sub : n;
+        for (int i = first; i < end; i++)
+            out[i] = scale * (float)(codes[i] - type->offset);
+        if (type->minimum) {
+            const float dmin = f32_from_f16(s.dmin);
+            const float minimum = type->has_subs ? dmin * (float)s.m[sub] : dmin;
+            for (int i = first; i < end; i++)
+                out[i] += minimum;
+        }
     }
 }
 
@@ -54,16 +59,19 @@ void KERNEL(read_row)(const struct matrix *matrix, int row, int first, int count
         }
 }
 
+void KERNEL(embedded)(const struct matrix *matrix, int token, float scale, float *out)
+{
+    const int valid = token >= 0 && token < matrix->num_rows;
+    if (valid)
+        KERNEL(read_row)(matrix, token, 0, matrix->num_cols, 0, out);
+    for (int i = 0; i < matrix->num_cols; i++)
+        out[i] = valid ? out[i] * scale : NAN;
+}
+
 void KERNEL(embed)(const void *pointer, int row, void *scratch)
 {
     const struct embed_args *args = pointer;
-    int width = args->weight.num_cols;
-    int32_t token = args->tokens[row];
-    float *out = args->out + (size_t)row * (size_t)width;
-    int valid = token >= 0 && token < args->weight.num_rows;
+    float *out = args->out + (size_t)row * (size_t)args->weight.num_cols;
     (void)scratch;
-    if (valid)
-        KERNEL(read_row)(&args->weight, token, 0, width, 0, out);
-    for (int i = 0; i < width; i++)
-        out[i] = valid ? out[i] * args->scale : NAN;
+    KERNEL(embedded)(&args->weight, args->tokens[row], args->scale, out);
 }

@@ -1,7 +1,9 @@
 /* gated_delta: specrt/reference/gated_delta.py says what it computes.
  *
- * Columns of a state do not meet, so a part takes a block of them through all rows of a sequence:
- * it reads the block once and writes it once, whatever rows are pending and however many are new.
+ * Columns of a state do not meet, so a part takes a block of them through all rows of a sequence. One
+ * pass over the block reads the state, applies the pending rows, writes the result, and is as far as
+ * the first row's product with k; one pass per row then learns, reads by q, and is as far as the next
+ * row's product with k. So a step passes over a state T + 1 times, whatever is pending.
  */
 #include <math.h>
 
@@ -9,6 +11,7 @@
 #include "recurrent.h"
 
 #define VECTORS (DELTA_COLUMNS / LANES)
+#define REPLAYED 16 /* rows of a pass */
 
 /* The columns of a head's state from first on: key_dim rows of VECTORS vectors, zeros behind. */
 struct block {
@@ -78,71 +81,90 @@ static void store_row(float *to, int columns, const v16f row[VECTORS])
     }
 }
 
-static void load_block(struct block b, const float *state, size_t stride)
-{
-    v16f row[VECTORS];
-    for (int i = 0; i < b.key_dim; i++) {
-        load_row(state + (size_t)i * stride, b.columns, row);
-        store_row(b.m + (size_t)i * DELTA_COLUMNS, DELTA_COLUMNS, row);
-    }
-}
+/* Rows that a pass applies one behind the other, their k, delta and decay. */
+struct replayed {
+    const float *k[REPLAYED];
+    float delta[REPLAYED][DELTA_COLUMNS], g[REPLAYED];
+    int count;
+};
 
-static void store_block(struct block b, float *state, size_t stride)
-{
-    v16f row[VECTORS];
-    for (int i = 0; i < b.key_dim; i++) {
-        load_row(b.m + (size_t)i * DELTA_COLUMNS, DELTA_COLUMNS, row);
-        store_row(state + (size_t)i * stride, b.columns, row);
-    }
-}
+/* The row that a pass multiplies with what it leaves: m = g m, read = sums of k m, ascending. */
+struct next_row {
+    const float *k;
+    float g;
+    v16f *read;
+};
 
-/* m = g m, and the sums of k m, ascending. */
-ALWAYS_INLINE void decay_and_read(struct block b, float g, const float *k, v16f read[VECTORS])
+static void clear(v16f row[VECTORS])
 {
-    const v16f factor = v16f_set1(g);
     for (int j = 0; j < VECTORS; j++)
-        read[j] = v16f_set1(0.0f);
+        row[j] = v16f_set1(0.0f);
+}
+
+ALWAYS_INLINE void leave(float *m, int i, v16f row[VECTORS], const struct next_row *next)
+{
+    const v16f g = v16f_set1(next->g), k = v16f_set1(next->k[i]);
+#pragma GCC unroll 4
+    for (int j = 0; j < VECTORS; j++) {
+        const v16f value = v16f_mul(row[j], g);
+        v16f_store(m + j * LANES, value);
+        next->read[j] = v16f_fma(k, value, next->read[j]);
+    }
+}
+
+/* Where a pass reads a block: NULL for zeros. */
+struct source {
+    const float *m;
+    size_t stride;
+    int columns;
+};
+
+/* m = g m + k delta for each replayed row, to a state of that stride and to the block; to may be
+ * NULL, next too. */
+static void open_block(struct block b, struct source from, const struct replayed *rows, float *to,
+                       size_t stride, const struct next_row *next)
+{
+    v16f row[VECTORS];
     for (int i = 0; i < b.key_dim; i++) {
         float *m = b.m + (size_t)i * DELTA_COLUMNS;
-        const v16f key = v16f_set1(k[i]);
+        clear(row);
+        if (from.m)
+            load_row(from.m + (size_t)i * from.stride, from.columns, row);
+        for (int p = 0; p < rows->count; p++) {
+            const v16f g = v16f_set1(rows->g[p]), k = v16f_set1(rows->k[p][i]);
 #pragma GCC unroll 4
-        for (int j = 0; j < VECTORS; j++) {
-            const v16f value = v16f_mul(v16f_load(m + j * LANES), factor);
-            v16f_store(m + j * LANES, value);
-            read[j] = v16f_fma(key, value, read[j]);
+            for (int j = 0; j < VECTORS; j++)
+                row[j] = v16f_fma(k, v16f_load(rows->delta[p] + j * LANES), v16f_mul(row[j], g));
         }
+        if (to)
+            store_row(to + (size_t)i * stride, b.columns, row);
+        if (next)
+            leave(m, i, row, next);
+        else
+            store_row(m, DELTA_COLUMNS, row);
     }
 }
 
-/* m = m + k delta, and the sums of q m, ascending. */
-ALWAYS_INLINE void learn_and_read(struct block b, const float *k, const v16f delta[VECTORS],
-                                  const float *q, v16f read[VECTORS])
+/* m = m + k delta, and the sums of q m, ascending; to a state too where there is one. */
+static void learn(struct block b, const float *k, const v16f delta[VECTORS], const float *q,
+                  v16f read[VECTORS], float *const to[2], size_t stride,
+                  const struct next_row *next)
 {
-    for (int j = 0; j < VECTORS; j++)
-        read[j] = v16f_set1(0.0f);
+    v16f row[VECTORS];
+    clear(read);
     for (int i = 0; i < b.key_dim; i++) {
         float *m = b.m + (size_t)i * DELTA_COLUMNS;
         const v16f key = v16f_set1(k[i]), query = v16f_set1(q[i]);
 #pragma GCC unroll 4
         for (int j = 0; j < VECTORS; j++) {
-            const v16f value = v16f_fma(key, delta[j], v16f_load(m + j * LANES));
-            v16f_store(m + j * LANES, value);
-            read[j] = v16f_fma(query, value, read[j]);
+            row[j] = v16f_fma(key, delta[j], v16f_load(m + j * LANES));
+            read[j] = v16f_fma(query, row[j], read[j]);
         }
-    }
-}
-
-/* m = g m + k delta, rounded as above. */
-static void replay(struct block b, float g, const float *k, const v16f delta[VECTORS])
-{
-    const v16f factor = v16f_set1(g);
-    for (int i = 0; i < b.key_dim; i++) {
-        float *m = b.m + (size_t)i * DELTA_COLUMNS;
-        const v16f key = v16f_set1(k[i]);
-#pragma GCC unroll 4
-        for (int j = 0; j < VECTORS; j++)
-            v16f_store(m + j * LANES,
-                       v16f_fma(key, delta[j], v16f_mul(v16f_load(m + j * LANES), factor)));
+        for (int n = 0; n < 2; n++)
+            if (to[n])
+                store_row(to[n] + (size_t)i * stride, b.columns, row);
+        if (next)
+            leave(m, i, row, next);
     }
 }
 
@@ -154,22 +176,36 @@ static float *logged(const struct gated_delta_args *args, float *log, int slot, 
     return log + row * (size_t)values;
 }
 
-/* The block behind the logged rows from position start to end; before position 0 it is zero. */
-static void begin_block(const struct gated_delta_args *args, struct block b, const float *from,
-                        int start, int end)
+/* Logged rows from position start on, at most REPLAYED; returns the first that is not among them. */
+static int replay_from(const struct gated_delta_args *args, struct block b, int start, int end,
+                       struct replayed *rows)
 {
     const int dk = b.key_dim, dv = args->value_dim, hv = args->value_heads, hk = args->key_heads;
     v16f delta[VECTORS];
-    if (start == 0)
-        memset(b.m, 0, (size_t)dk * DELTA_COLUMNS * sizeof(float));
-    else
-        load_block(b, from, (size_t)dv);
-    for (int p = start; p < end; p++) {
+    int p = start;
+    for (rows->count = 0; p < end && rows->count < REPLAYED; p++, rows->count++) {
         const float *row = logged(args, args->log_delta, b.slot, p, hv * dv);
         load_row(row + b.head * dv + b.first, b.columns, delta);
-        replay(b, logged(args, args->log_decay, b.slot, p, hv)[b.head],
-               logged(args, args->log_k, b.slot, p, hk * dk) + b.head % hk * dk, delta);
+        store_row(rows->delta[rows->count], DELTA_COLUMNS, delta);
+        rows->k[rows->count] = logged(args, args->log_k, b.slot, p, hk * dk) + b.head % hk * dk;
+        rows->g[rows->count] = logged(args, args->log_decay, b.slot, p, hv)[b.head];
     }
+    return p;
+}
+
+/* The block behind the logged rows from position start to end, up to the product with the next row;
+ * before position 0 it is zero. */
+static void begin_block(const struct gated_delta_args *args, struct block b, const float *state,
+                        int start, int end, float *to, const struct next_row *next)
+{
+    const size_t stride = (size_t)args->value_dim;
+    struct source from = {start == 0 ? NULL : state, stride, b.columns};
+    struct replayed rows;
+    while ((start = replay_from(args, b, start, end, &rows)) < end) {
+        open_block(b, from, &rows, NULL, 0, NULL);
+        from = (struct source){b.m, DELTA_COLUMNS, DELTA_COLUMNS};
+    }
+    open_block(b, from, &rows, to, stride, next);
 }
 
 /* Once each: the heads of a group share k, the blocks of a head its decay. */
@@ -199,32 +235,40 @@ static void run_sequence(const struct gated_delta_args *args, int seq, int head,
                             step->slots[seq]};
     const size_t size = (size_t)dk * (size_t)dv, buffer = (size_t)hv * size;
     float *both = args->states + (size_t)(2 * b.slot) * buffer + (size_t)head * size + first;
-    float *from = both + (size_t)step->live[seq] * buffer;
+    const float *from = both + (size_t)step->live[seq] * buffer;
     float *to = both + (size_t)(1 - step->live[seq]) * buffer;
-    float *k = b.m + (size_t)dk * DELTA_COLUMNS, *q = k + dk;
-    v16f delta[VECTORS], read[VECTORS], v[VECTORS];
-    begin_block(args, b, from, start - step->pending[seq], start);
-    if (few)
-        store_block(b, to, (size_t)dv);
+    float *q = b.m + (size_t)dk * DELTA_COLUMNS, *k = q + dk, *next_k = k + dk;
+    v16f delta[VECTORS], read[VECTORS], out[VECTORS];
+    const float *x = args->qkv + (size_t)begin * (size_t)(2 * keys + values);
+    struct next_row next = {k, decay_of(args, begin, head), read};
+    normalise(x + keys + key, dk, args->eps, 1.0f, k);
+    clear(read);
+    begin_block(args, b, from, start - step->pending[seq], start, few ? to : NULL, &next);
     for (int row = begin; row < end; row++) {
-        const float *x = args->qkv + (size_t)row * (size_t)(2 * keys + values);
-        const float g = decay_of(args, row, head);
+        const float g = next.g;
         const v16f rate = v16f_set1(rate_of(args, row, head));
+        const int last = row + 1 == end;
+        float *const states[2] = {
+            args->states_out ? args->states_out + (size_t)(row * hv + head) * size + first : NULL,
+            last && !few ? to : NULL};
         normalise(x + key, dk, args->eps, 1.0f / sqrtf((float)dk), q);
-        normalise(x + keys + key, dk, args->eps, 1.0f, k);
-        decay_and_read(b, g, k, read);
-        load_row(x + 2 * keys + value, b.columns, v);
+        load_row(x + 2 * keys + value, b.columns, delta);
         for (int j = 0; j < VECTORS; j++)
-            delta[j] = v16f_mul(rate, v16f_sub(v[j], read[j]));
-        learn_and_read(b, k, delta, q, read);
-        store_row(args->out + (size_t)row * (size_t)values + value, b.columns, read);
+            delta[j] = v16f_mul(rate, v16f_sub(delta[j], read[j]));
+        x += 2 * keys + values;
+        if (!last) {
+            next = (struct next_row){next_k, decay_of(args, row + 1, head), read};
+            normalise(x + keys + key, dk, args->eps, 1.0f, next_k);
+            clear(read);
+        }
+        learn(b, k, delta, q, out, states, (size_t)dv, last ? NULL : &next);
+        store_row(args->out + (size_t)row * (size_t)values + value, b.columns, out);
         if (few)
             log_row(args, b, start + row - begin, g, k, delta);
-        if (args->states_out)
-            store_block(b, args->states_out + (size_t)(row * hv + head) * size + first, (size_t)dv);
+        float *const used = k;
+        k = next_k;
+        next_k = used;
     }
-    if (!few)
-        store_block(b, to, (size_t)dv);
 }
 
 /* A part is a block of columns of one head of one sequence. */

@@ -6,4 +6,7 @@
 void KERNEL(read_row)(const struct matrix *matrix, int row, int first, int count, int flush,
                       float *out);
 
+/* The row of a token times scale; NaN if that is no row. */
+void KERNEL(embedded)(const struct matrix *matrix, int token, float scale, float *out);
+
 #define MXFP4_SMALLEST 0x3080 /* 2^-30 as bf16 */

@@ -1,0 +1,50 @@
+"""Tapped rows of steps, kept until the speculators have heard of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import numpy as np
+
+from specrt.ops import Array, Ops
+from specrt.state.messages import Kept, Tap
+from specrt.state.sequence import Sequence
+
+RING = 256
+"""Rows of each sequence and tap: 64 that nobody has heard of, and two windows of 65."""
+
+
+class TapRows:
+    """A ring of rows by position for each slot and tap.
+
+    Args:
+        ops: the op set.
+        num_slots: sequences.
+        width: D.
+    """
+
+    def __init__(self, ops: Ops, num_slots: int, width: int) -> None:
+        self._ops = ops
+        self._shape = (num_slots, RING, width)
+        self._rings: dict[Tap, Array] = {}
+
+    def ring(self, tap: Tap) -> Array:
+        """[slots, RING, D] float32, made when first asked for."""
+        if tap not in self._rings:
+            self._rings[tap] = self._ops.buffer(self._shape, np.float32)
+        return self._rings[tap]
+
+    def kept(
+        self, sequence: Sequence, start: int, end: int, taps: Collection[Tap]
+    ) -> Iterator[Kept]:
+        """The rows of positions start .. end - 1, all of them among the newest ``RING``."""
+        history = sequence.history
+        while start < end:
+            place = start % RING
+            stop = min(end, start + RING - place) if taps else end
+            rows = {
+                tap: self._rings[tap][sequence.slot, place : place + stop - start] for tap in taps
+            }
+            tokens = history[start : stop + 1].tolist()
+            yield Kept(sequence, start, tokens[:-1], tokens[-1], rows)
+            start = stop
