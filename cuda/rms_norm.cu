@@ -2,18 +2,14 @@
  * it computes.
  *
  * x, add and out are [T, width] floats, weight is [width]; weight and add may be null, out may be x
- * or add. Grid T: a block is one row, so rows stand alone. Lane j of 4 * THREADS sums x[j]^2,
- * x[j + 4 * THREADS]^2, ... by fma; thread t has lanes 4 t .. 4 t + 3 and adds them as
- * (0 + 2) + (1 + 3); block_sum adds the threads. Shared memory: a float per warp. The _x4 entries
- * want width % 4 = 0 and addresses that are multiples of 16; both give the same bits. The host has
- * 16 lanes: it agrees within rounding.
+ * or add. Grid T: a block is one row, so rows stand alone; norm.cuh says in which order it is
+ * summed. Shared memory: a float per warp. The _x4 entries want width % 4 = 0 and addresses that
+ * are multiples of 16; both give the same bits. The host has 16 lanes: it agrees within rounding.
  *
  * The acts entries write what quantize makes of the result too, as in quantize.cuh; they want
  * width % 32 = 0, and out may be null.
  */
-#include "quantize.cuh"
-
-#define THREADS 256
+#include "norm.cuh"
 
 struct Rows {
     const float *x, *weight, *add;
@@ -22,35 +18,19 @@ struct Rows {
     float eps;
 };
 
-/* 1 / sqrt(mean(x^2) + eps) of the block's row, for each thread. */
-template <bool aligned> __device__ __forceinline__ float inverse_rms(const Rows &r, const float *x)
+template <bool aligned> __device__ __forceinline__ float factor_of(const Rows &r, const float *x)
 {
-    float4 sums = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    for (int i = 4 * static_cast<int>(threadIdx.x); i < r.width; i += 4 * THREADS) {
-        const float4 v = load4<aligned>(x + i, r.width - i);
-        sums.x = __fmaf_rn(v.x, v.x, sums.x);
-        sums.y = __fmaf_rn(v.y, v.y, sums.y);
-        sums.z = __fmaf_rn(v.z, v.z, sums.z);
-        sums.w = __fmaf_rn(v.w, v.w, sums.w);
-    }
-    const float lanes = __fadd_rn(__fadd_rn(sums.x, sums.z), __fadd_rn(sums.y, sums.w));
-    const float sum = block_sum<THREADS / 32>(lanes, shared_block<float>());
-    const float mean = __fdiv_rn(sum, __int2float_rn(r.width));
-    return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, r.eps)));
+    return inverse_rms([&](int i) { return load4<aligned>(x + i, r.width - i); }, r.width, r.eps,
+                       shared_block<float>());
 }
 
 /* The four results at column i of the row at start. */
 template <bool aligned>
 __device__ __forceinline__ float4 normed(const Rows &r, long long start, int i, float factor)
 {
-    float4 v = load4<aligned>(r.x + start + i, r.width - i);
-    v = make_float4(__fmul_rn(v.x, factor), __fmul_rn(v.y, factor), __fmul_rn(v.z, factor),
-                    __fmul_rn(v.w, factor));
-    if (r.weight) {
-        const float4 w = load4<aligned>(r.weight + i, r.width - i);
-        v = make_float4(__fmul_rn(v.x, w.x), __fmul_rn(v.y, w.y), __fmul_rn(v.z, w.z),
-                        __fmul_rn(v.w, w.w));
-    }
+    float4 v = scaled(load4<aligned>(r.x + start + i, r.width - i), factor);
+    if (r.weight)
+        v = product(v, load4<aligned>(r.weight + i, r.width - i));
     if (r.add) {
         const float4 a = load4<aligned>(r.add + start + i, r.width - i);
         v = make_float4(__fadd_rn(v.x, a.x), __fadd_rn(v.y, a.y), __fadd_rn(v.z, a.z),
@@ -62,7 +42,7 @@ __device__ __forceinline__ float4 normed(const Rows &r, long long start, int i, 
 template <bool aligned> __device__ __forceinline__ void rms_norm(const Rows &r)
 {
     const long long start = static_cast<long long>(blockIdx.x) * r.width;
-    const float factor = inverse_rms<aligned>(r, r.x + start);
+    const float factor = factor_of<aligned>(r, r.x + start);
     for (int i = 4 * static_cast<int>(threadIdx.x); i < r.width; i += 4 * THREADS)
         store4<aligned>(r.out + start + i, normed<aligned>(r, start, i, factor), r.width - i);
 }
@@ -71,7 +51,7 @@ template <bool aligned>
 __device__ __forceinline__ void rms_norm_acts(const Rows &r, const Acts &acts)
 {
     const long long start = static_cast<long long>(blockIdx.x) * r.width;
-    const float factor = inverse_rms<aligned>(r, r.x + start);
+    const float factor = factor_of<aligned>(r, r.x + start);
     for (int first = 0; first < r.width; first += 4 * THREADS) { /* with all lanes of a warp */
         const int i = first + 4 * static_cast<int>(threadIdx.x);
         const bool there = i < r.width;

@@ -1,4 +1,4 @@
-/* What copy and select share: moving one row.
+/* What copy, select and store_rows share: moving one row.
  *
  * A row is num_items items of 16, 4 or 1 bytes: addresses and strides (in bytes from row to row)
  * are multiples of that. The blocks of grid y have parts of a row; a thread takes every

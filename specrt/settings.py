@@ -154,9 +154,35 @@ GRAPH_BUDGET: Final = Setting(
     "device memory of CUDA graphs, 0 for none", "MIB",
 )  # fmt: skip
 
+
+def _ablation(name: str, variables: tuple[str, str], default: str, help: str) -> Setting:
+    flag = f"--{name.replace('_', '-')}"
+    return Setting(name, flag, (), variables, parse_switch, "1 or 0", default, help, "0|1")
+
+
+VERIFY_SNAPSHOTS: Final = _ablation(
+    "verify_snapshots", ("SPECRT_VERIFY_SNAPSHOTS", "TS_Q35_VERIFY_SNAPSHOTS"),
+    "neither: rows are logged",
+    "take recurrent rows back by a state of each (1), or by a copy and forwarding anew (0)",
+)  # fmt: skip
+MTP_FOLD_CATCHUP: Final = _ablation(
+    "mtp_fold_catchup", ("SPECRT_MTP_FOLD_CATCHUP", "TS_MTP_FOLD_CATCHUP"), "1",
+    "a draft head takes kept rows in with the next draft's first (1), or by a call of theirs (0)",
+)  # fmt: skip
+MTP_DRAFT_PROGRAM: Final = _ablation(
+    "mtp_draft_program", ("SPECRT_MTP_DRAFT_PROGRAM", "TS_Q35_MTP_DRAFT_PERSIST"), "1",
+    "a draft head's passes are programs (1), or plain calls of ops (0)",
+)  # fmt: skip
+VERIFY_DEFER_STATE: Final = _ablation(
+    "verify_defer_state", ("SPECRT_VERIFY_DEFER_STATE", "TS_Q35_VERIFY_DEFER_STATE"), "1",
+    "a plain step leaves its row to the next one to apply (1), or writes the state itself (0)",
+)  # fmt: skip
+
 SPECULATION: Final = (SPEC, SPEC_TYPE, SPEC_DRAFT, SPEC_PMIN, DRAFT_MODEL, DRAFT_IDS)
 MODEL: Final = (CONTEXT, THREADS, KV_TYPE, DEVICE, GRAPH_BUDGET)
 SETTINGS: Final = SPECULATION + MODEL
+ABLATIONS: Final = (VERIFY_SNAPSHOTS, MTP_FOLD_CATCHUP, MTP_DRAFT_PROGRAM, VERIFY_DEFER_STATE)
+"""Of ``python -m specrt.bench ablations`` alone, which compares what they ask for."""
 
 
 def spec_options(given: Mapping[str, Any] | None = None) -> SpecOptions:

@@ -60,7 +60,7 @@ def test_a_model_on_the_emulator_holds_what_the_plan_says(name, monkeypatch):
 
 def tile_bytes(llm):
     """Of matrices in tiles, the embedding's too where it is one."""
-    trunk = llm.target._trunk
+    trunk = llm.target.trunk
     matrices = {*trunk.weights, trunk.output, trunk.token_embd}
     return sum(matrix.tiles.nbytes for matrix in matrices if hasattr(matrix, "tiles"))
 
@@ -98,7 +98,7 @@ def test_a_loaded_model_holds_what_the_plan_says(name, options, made):
     assert plan.kv == kv_bytes(llm) > 0
     assert plan.state == state_bytes(llm)
     assert plan.buffers == held - plan.kv - plan.state > 0
-    assert plan.weights == tile_bytes(llm) + llm.target._trunk.token_embd.raw.nbytes
+    assert plan.weights == tile_bytes(llm) + llm.target.trunk.token_embd.raw.nbytes
     with open_gguf(golden_path(name)) as gguf:
         assert memory_plan(gguf, **options).rows()[:-1] == plan.rows()[:-1]
 
@@ -173,6 +173,6 @@ def test_real_models(name, made):
     llm = specrt.load(real_model(name), context=512, verbose=False)
     held = np.sum(made)
     assert (llm.plan.kv, llm.plan.kv + llm.plan.buffers) == (kv_bytes(llm), held)
-    assert llm.plan.weights == tile_bytes(llm) + llm.target._trunk.token_embd.raw.nbytes
+    assert llm.plan.weights == tile_bytes(llm) + llm.target.trunk.token_embd.raw.nbytes
     stored = sum(tensor.nbytes for tensor in llm.gguf.tensors.values())
     assert 0.99 < tile_bytes(llm) / stored < 1.02

@@ -6,12 +6,12 @@ import pytest
 
 from specrt.errors import OptionError
 from specrt.options import SpecOptions
-from specrt.settings import SETTINGS, SPEC, SPEC_DRAFT, SPECULATION, spec_options
+from specrt.settings import ABLATIONS, SETTINGS, SPEC, SPEC_DRAFT, SPECULATION, spec_options
 
 DOCS = Path(__file__).parents[1] / "docs" / "settings.md"
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+@pytest.mark.parametrize("setting", SETTINGS + ABLATIONS, ids=lambda setting: setting.name)
 def test_the_documentation_is_the_table(setting):
     flags, takes = (setting.flag,), setting.expected
     if setting is SPEC:

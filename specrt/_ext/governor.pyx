@@ -29,7 +29,8 @@ cdef class CostCurve:
     Args:
         prior_slope: the assumed cost of one more, as a share of the smallest call.
         rate: the least weight of a new sample in its size's ratio.
-        drift: the weight of a new sample in the scale.
+        drift: the weight of a new sample in the scale; 0 for a curve of shares, which no machine
+            stretches: each size is then known by its own calls alone.
     """
 
     cdef double ratios[SIZES]
@@ -44,11 +45,6 @@ cdef class CostCurve:
     def __cinit__(self, double prior_slope, double rate=0.05, double drift=0.1):
         self.prior_slope, self.rate, self.drift = prior_slope, rate, drift
         self.largest = self.reference = -1
-
-    @property
-    def is_blank(self):
-        """True before any call was counted."""
-        return self.reference < 0
 
     @property
     def wants_seed(self):
@@ -146,12 +142,13 @@ cdef class CostCurve:
         else:
             expected = self.scale * ratio[0]
             seconds = min(max(seconds, expected / 2), 2 * expected)
-            self._count_surprise(seconds / expected)
+            if self.drift > 0:
+                self._count_surprise(seconds / expected)
             if abs(self.surprises) >= 3:
                 self.scale *= seconds / expected  # it is the machine, or a longer context
             else:
                 self.scale *= 1 + self.drift * (seconds / expected - 1)
-            if size != self.reference and abs(self.surprises) < 3:
+            if (size != self.reference or self.drift == 0) and abs(self.surprises) < 3:
                 ratio[0] += (seconds / self.scale - ratio[0]) * max(self.rate, 1.0 / (count + 1))
         self.samples[size] = count + 1
         self.largest = max(self.largest, size)
@@ -228,18 +225,23 @@ cdef class Acceptance:
     With Q_i = P(a draft has i tokens) and A_i = P(its first i match): both are products of
     conditional probabilities by position, which forget exponentially. A position counts where it
     was reached: a fully accepted draft says nothing about the next position, which is drawn
-    towards its neighbour. A after a draft that broke is kept apart from A after one that landed
-    whole, since copying goes on until it ends.
+    towards its neighbour, or towards the drafter's own confidence in such tokens where it has some.
+    A after a draft that broke is kept apart from A after one that landed whole, since copying goes
+    on until it ends.
     """
 
-    cdef CostCurve drafts          # the speculator's seconds by the tokens that it proposed
+    cdef CostCurve drafts          # what the speculator takes by its tokens, in plain steps
     cdef double asked[SIZES]       # [i]: steps that proposed i - 1 tokens and were to propose i
     cdef double given[SIZES]       # those that did
     cdef double reached[2][SIZES]  # [broken, i]: drafts whose first i - 1 tokens matched
     cdef double matched[2][SIZES]  # those whose token i matched too
+    cdef double named[SIZES]       # [i]: drafts with a confidence of token i
+    cdef double sure[SIZES]        # the sum of these
     cdef int broken                # the last draft did not match to its end
     cdef int limit                 # the longest draft to try
     cdef int num_asked             # K of this step
+    cdef long asked_in             # the last step that asked
+    cdef bint cold                 # the step before it did not
     cdef bint probing              # it does not look worth it
     cdef double memory, idle_memory, propose_memory, prior_weight
 
@@ -249,12 +251,17 @@ cdef class Acceptance:
         self.memory, self.idle_memory = options.memory, options.idle_memory
         self.propose_memory, self.prior_weight = options.propose_memory, options.prior_weight
         self.limit = 4
+        self.asked_in = -2
         for broken in range(2):
             self.reached[broken][1] = self.prior_weight
             self.matched[broken][1] = self.prior_weight * prior
 
-    cdef void count_proposed(self, int num_proposed) noexcept:
+    cdef void count_proposed(self, int num_proposed, list confidences):
         cdef int i
+        cdef double confidence
+        for i, confidence in enumerate(confidences[:num_proposed], 1):
+            self.named[i] = self.propose_memory * self.named[i] + 1
+            self.sure[i] = self.propose_memory * self.sure[i] + confidence
         for i in range(1, min(num_proposed + 1, self.num_asked) + 1):
             self.asked[i] = self.propose_memory * self.asked[i] + 1
             self.given[i] = self.propose_memory * self.given[i] + (i <= num_proposed)
@@ -277,28 +284,41 @@ cdef class Acceptance:
             self.limit = max(self.limit, 2 * num_proposed + 2)
         self.limit = min(self.limit, SIZES - 1)
 
+    cdef double _accepts(self, int i, double neighbour) noexcept:
+        """The probability that token i matches where those before it do."""
+        cdef double likely = neighbour
+        if self.named[i] > 0:
+            likely = self.sure[i] / self.named[i]
+        elif i == 1:  # what it was counted with at first
+            return self.matched[self.broken][1] / self.reached[self.broken][1]
+        return (self.prior_weight * likely + self.matched[self.broken][i]) / (
+            self.prior_weight + self.reached[self.broken][i])
+
+    cdef void expect(self, int most, double *present, double *matches) noexcept:
+        """P(a draft has k tokens), and how many tokens match of one that may have k."""
+        cdef double accepts = 0, lands = 1
+        cdef int k
+        present[0], matches[0] = 1, 0
+        for k in range(1, most + 1):
+            present[k] = present[k - 1] * (1 + self.given[k]) / (1 + self.asked[k])
+            accepts = self._accepts(k, accepts)
+            lands *= accepts
+            matches[k] = matches[k - 1] + present[k] * lands
+
     cdef int best(self, CostCurve rows, int others, int most, double margin,
-                  double *gain) noexcept:
+                  const double *present, const double *matches, double *gain) noexcept:
         """The K in 0 .. most that emits the most tokens a second, and its gain over plain."""
         cdef const double *drafts = self.drafts.curve
-        cdef const double *reached = self.reached[self.broken]
-        cdef const double *matched = self.matched[self.broken]
-        cdef double accepts = matched[1] / reached[1]
-        cdef double proposes = (1 + self.given[1]) / (1 + self.asked[1])
-        cdef double present = proposes, lands = accepts, tokens = others + 1
-        cdef double plain = rows._at(others), seconds = plain
+        cdef double unit = rows._at(0), plain = rows._at(others), seconds = plain, proposes = 1
         cdef double rates[SIZES]
-        cdef double rate, best_rate = (1 + margin) * tokens / plain
+        cdef double rate, best_rate = (1 + margin) * (others + 1) / plain
         cdef int k, best = 0
+        if most > 0:
+            proposes = present[1]
         for k in range(1, most + 1):
-            if k > 1:
-                present *= (1 + self.given[k]) / (1 + self.asked[k])
-                accepts = (self.prior_weight * accepts + matched[k]) / (
-                    self.prior_weight + reached[k])
-                lands *= accepts
-            tokens += present * lands
-            seconds += present * (rows._at(others + k) - rows._at(others + k - 1))
-            rate = tokens / (seconds + proposes * drafts[k] + (1 - proposes) * drafts[0])
+            seconds += present[k] * (rows._at(others + k) - rows._at(others + k - 1))
+            rate = (others + 1 + matches[k]) / (
+                seconds + unit * (proposes * drafts[k] + (1 - proposes) * drafts[0]))
             rates[k] = rate
             if rate > best_rate:
                 best, best_rate = k, rate
@@ -328,14 +348,15 @@ cdef class AdaptivePolicy:
     curves and not by its own seconds, which a busy machine can stretch or shrink; what the
     speculators spend on hearing of the kept rows is subtracted too, up to half of the allowance,
     since it goes on whether drafts do or not. A draft that missed costs at least ``least_loss``,
-    whatever the curves say. No draft is longer than the credit could pay if all of it missed. Where
-    none looks worth it, a short probe goes out whenever the credit pays for it. So drafting that
+    whatever the curves say. No draft is longer than the credit could pay if half as much of it
+    matched as is expected. Where none looks worth it, a short probe goes out whenever the credit pays for it. So drafting that
     never pays loses the allowance, and what upkeep is above half of it, and yet it never parks for
     good. A drafter that proposes nothing costs a plain step, and is no failure.
 
     Args:
         rows: the cost of the target's steps by their rows but one, shared by its sequences.
-        drafts: each speculator's cost by the tokens it proposed, shared likewise; grows.
+        drafts: what each speculator takes by the tokens it proposed, shared likewise; in plain
+            steps of one sequence, since a busy machine stretches both. Grows.
         options: a ``GovernorOptions``.
     """
 
@@ -351,6 +372,7 @@ cdef class AdaptivePolicy:
     cdef int others         # sequences beside this one in the last step
     cdef int since_plain    # steps since the last one without a draft
     cdef bint asking        # some speculator was asked in this step
+    cdef long steps         # observed
     cdef double allowance, most_credit, margin, least_loss
     cdef int probe
 
@@ -361,9 +383,18 @@ cdef class AdaptivePolicy:
         self.margin, self.least_loss = options.margin, options.least_loss
         self.probe = options.probe
 
-    def draft_costs(self, str member):
-        """What the named speculator's drafts cost by their tokens, which its policies share."""
-        return self._drafts_of(member)
+    def wants_draft_costs(self, str member):
+        """True if what the named speculator's drafts take is not known, and what a step takes is."""
+        return self.rows.samples[0] >= 3 and self._drafts_of(member).next_seed == 0
+
+    def seed_draft_costs(self, str member, dict seconds):
+        """Begin with drafts that were measured on purpose, by their tokens; for all policies."""
+        cdef double unit = self._unit()
+        self._drafts_of(member).seed({size: cost / unit for size, cost in seconds.items()})
+
+    cdef double _unit(self) noexcept:
+        """Seconds of a plain step of one sequence; 0 before they are known."""
+        return 0 if self.rows.doubts(0) else self.rows._at(0)
 
     @property
     def plain_seconds(self):
@@ -379,30 +410,46 @@ cdef class AdaptivePolicy:
         cdef Acceptance asked = self._member(member, gate)
         cdef int most = min(min(max_draft, asked.limit), SIZES - 1)
         cdef double plain = self.rows._at(others)
-        cdef double risk = self.credit * plain / (others + 1), gain = 0
+        cdef double token = plain / (others + 1), gain = 0, unit = self.rows._at(0)
+        cdef double present[SIZES]
+        cdef double matches[SIZES]
         asked.num_asked, asked.probing = 0, False
         if self.rows.doubts(others):
             return 0  # all is measured against a plain step
-        if risk < self.least_loss * plain / (others + 1):
+        if self.credit < self.least_loss:
             most = 0  # though by the curves it may cost nothing
-        while most > 0 and self.rows._at(others + most) - plain + asked.drafts.curve[most] > risk:
+        asked.expect(most, present, matches)
+        while most > 0 and (
+                self.rows._at(others + most) - plain + unit * asked.drafts.curve[most]
+                > (self.credit + matches[most] / 2) * token):
             most -= 1
-        asked.num_asked = asked.best(self.rows, others, most, self.margin, &gain)
+        asked.num_asked = asked.best(
+            self.rows, others, most, self.margin, present, matches, &gain)
         if asked.num_asked > 0 and gain < CLEAR and self.since_plain >= RECENT:
             asked.num_asked = 0  # what a plain step costs now decides, so see
         elif asked.num_asked == 0:
             asked.num_asked = min(self.probe, most)
             asked.probing = asked.num_asked > 0
-        self.asking = self.asking or asked.num_asked > 0
+        if asked.num_asked > 0:
+            self.asking = True
+            asked.cold, asked.asked_in = asked.asked_in != self.steps - 1, self.steps
         return asked.num_asked
 
-    def proposed(self, str member, int num_proposed, double seconds):
-        """Hear what a speculator that was asked proposed, and how long it took."""
+    def proposed(self, str member, int num_proposed, double seconds, list confidences=[]):
+        """Hear what a speculator that was asked proposed, how sure it is, and how long it took."""
         cdef Acceptance source = self._member(member)
+        cdef double unit = self._unit(), known
         num_proposed = min(num_proposed, SIZES - 1)
-        source.drafts._add(num_proposed, seconds)
-        source.count_proposed(num_proposed)
-        self.spent += source.drafts._charge(num_proposed)
+        source.count_proposed(num_proposed, confidences)
+        if unit > 0:
+            known = source.drafts._charge(num_proposed)
+            # Behind a pause caches and code are cold: that is paid for, but no draft in a row costs
+            # so much.
+            if source.cold and 0 < known < seconds / unit:
+                self.spent += min(seconds, 2 * known * unit)
+            else:
+                source.drafts._add(num_proposed, seconds / unit)
+                self.spent += unit * source.drafts._charge(num_proposed)
         if num_proposed > 0:
             self.source = source
 
@@ -427,6 +474,7 @@ cdef class AdaptivePolicy:
         self.credit += saved + max(allowed - upkeep / token, allowed / 2)
         self.credit = min(self.credit, self.most_credit)
         self.asking = False
+        self.steps += 1
         self.spent = 0
 
     cdef Acceptance _member(self, str name, double gate=0):
@@ -438,5 +486,5 @@ cdef class AdaptivePolicy:
 
     cdef CostCurve _drafts_of(self, str name):
         if name not in self.drafts:
-            self.drafts[name] = CostCurve(1.0)  # a token at a time, until it shows
+            self.drafts[name] = CostCurve(1.0, drift=0.0)  # a token at a time, until it is known
         return self.drafts[name]

@@ -5,13 +5,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from specrt.bench import curve, e2e, floors, governor, host, kernels, load, ops, spread, verify
+from specrt.bench import (
+    ablations,
+    curve,
+    e2e,
+    floors,
+    governor,
+    host,
+    kernels,
+    load,
+    ops,
+    spread,
+    verify,
+)
 from specrt.bench.timing import WrongResultError
 from specrt.cli.exits import exit_status
 from specrt.cli.flags import Parser
 
 COMMANDS = {
     "e2e": e2e,
+    "ablations": ablations,
     "ops": ops,
     "host": host,
     "governor": governor,

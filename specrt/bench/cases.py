@@ -35,7 +35,7 @@ class LinearCase:
 
 @dataclass(frozen=True, slots=True)
 class RowsCase:
-    """An op over rows of one width: copy, select."""
+    """An op over rows of one width: copy, select, store_rows."""
 
     width: int
     rows: int
@@ -176,6 +176,25 @@ class TopKCase:
     k: int = 10
 
 
+@dataclass(frozen=True, slots=True)
+class MtpCase:
+    """Tokens beside hidden rows, by a projection [N, 2 width] of the embedding's type."""
+
+    type: str
+    vocab: int
+    outputs: int
+    width: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftCase:
+    """The k likeliest ids of each of so many sequences."""
+
+    rows: int
+    k: int = 10
+
+
 ROWS: Final = (1, 4, 9, 17)
 TYPES: Final = (
     "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL",
@@ -199,6 +218,9 @@ RMS_NORM: Final = (
 QUANTIZE: Final = tuple(QuantizeCase(width, rows) for width in (576, 4096) for rows in ROWS)
 COPY: Final = (RowsCase(576, 9), RowsCase(4096, 9))
 SELECT: Final = COPY
+STORE_ROWS: Final = COPY
+MTP_PROJECT: Final = tuple(MtpCase("Q8_0", 4096, 1024, 1024, rows) for rows in ROWS)
+DRAFT_TOKEN: Final = tuple(DraftCase(rows, k) for rows in (1, 4) for k in (1, 10))
 ACCEPT: Final = tuple(AcceptCase(windows, rows) for windows in (1, 4) for rows in (4, 17, 65))
 TOP_K: Final = tuple(TopKCase(width, rows) for width in (49_152, 151_936) for rows in (1, 4))
 GLU: Final = (

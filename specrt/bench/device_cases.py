@@ -11,10 +11,12 @@ from typing import Any, Final
 from specrt.bench.cases import (
     AcceptCase,
     AttentionCase,
+    DraftCase,
     EmbedCase,
     GluCase,
     LinearCase,
     MoeCase,
+    MtpCase,
     NormCase,
     QuantizeCase,
     RecurrentCase,
@@ -61,7 +63,10 @@ GROUPS: Final[dict[str, tuple[tuple[Any, ...], ...]]] = {
     "embed": (group(EmbedCase("Q4_K", 4096, WIDTH, 1)),),
     "copy": (group(RowsCase(WIDTH, 1)),),
     "select": (group(RowsCase(WIDTH, 1)),),
+    "store_rows": (group(RowsCase(WIDTH, 1)),),
+    "mtp_project": (group(MtpCase("Q8_0", 4096, WIDTH, WIDTH, 1)),),
     "top_k": (group(TopKCase(VOCABULARY, 1)),),
+    "draft_token": (group(DraftCase(1)),),
     "accept": (group(AcceptCase(1, 1), (2, 8)),),
 }
 """By the op's name."""

@@ -236,7 +236,7 @@ def governor_calls(most: int, calls: int) -> Iterator[Callable[[], None]]:
     def step(outcome: int) -> None:
         num_draft = policy.num_draft("ngram", most)
         if num_draft:
-            policy.proposed("ngram", num_draft, 1e-6)
+            policy.proposed("ngram", num_draft, 1e-6, [])
         policy.rows.add(num_draft, 0.01 + 0.001 * num_draft)
         policy.observe(num_draft, num_draft * outcome // 2)
 

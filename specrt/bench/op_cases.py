@@ -18,6 +18,7 @@ from specrt.bench.cases import (
     GluCase,
     LinearCase,
     MoeCase,
+    MtpCase,
     NormCase,
     QuantizeCase,
     RopeCase,
@@ -25,6 +26,7 @@ from specrt.bench.cases import (
     RowsCase,
     TopKCase,
 )
+from specrt.bench.draft_calls import bind_draft_token, bind_mtp_project, bind_store_rows
 from specrt.bench.op_calls import (
     Call,
     int8_arrays,
@@ -358,7 +360,7 @@ def _written(case: Any) -> Any:
     return replace(case, prepares=False)
 
 
-def _fewer_outputs(case: LinearCase) -> LinearCase:
+def _fewer_outputs(case: LinearCase | MtpCase) -> LinearCase | MtpCase:
     return replace(case, outputs=min(case.outputs, TWIN_OUTPUTS))
 
 
@@ -368,17 +370,22 @@ OPS: Final = MappingProxyType(
         "attention": OpBench(cases.ATTENTION, bind_attention, exact=False),
         "causal_conv": OpBench(cases.CAUSAL_CONV, bind_causal_conv, exact=False),
         "copy": OpBench(cases.COPY, bind_copy),
+        "draft_token": OpBench(cases.DRAFT_TOKEN, bind_draft_token, exact=False),
         "embed": OpBench(cases.EMBED, bind_embed),
         "gated_delta": OpBench(cases.GATED_DELTA, bind_gated_delta, exact=False),
         "glu": OpBench(cases.GLU, bind_glu, exact=False, twin=_written),
         "head": OpBench(cases.HEAD, bind_head, twin=_fewer_outputs),
         "linear": OpBench(cases.LINEAR, bind_linear, twin=_fewer_outputs),
         "moe": OpBench(cases.MOE, bind_moe, exact=False),
+        "mtp_project": OpBench(
+            cases.MTP_PROJECT, bind_mtp_project, exact=False, twin=_fewer_outputs
+        ),
         "quantize": OpBench(cases.QUANTIZE, bind_quantize),
         "rms_norm": OpBench(cases.RMS_NORM, bind_rms_norm, exact=False, twin=_written),
         "rope_kv": OpBench(cases.ROPE_KV, bind_rope_kv),
         "route": OpBench(cases.ROUTE, bind_route, exact=False),
         "select": OpBench(cases.SELECT, bind_select),
+        "store_rows": OpBench(cases.STORE_ROWS, bind_store_rows),
         "top_k": OpBench(cases.TOP_K, bind_top_k),
     }
 )

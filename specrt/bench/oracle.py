@@ -11,7 +11,9 @@ from specrt.experts import Experts, Routed
 from specrt.ops import PAGE, Activation, Rope
 from specrt.reference import ReferenceOps
 from specrt.reference.causal_conv import extended
+from specrt.reference.embed import embed
 from specrt.reference.kv import decode
+from specrt.reference.weights import ReferenceWeight
 from specrt.state.recurrent import RecurrentLayer
 
 Array = Any
@@ -71,6 +73,24 @@ class OracleOps(ReferenceOps):
     ) -> None:
         """See ``specrt.reference.moe``; what is quantised by definition is not."""
         self._do(_moe, acts, experts, routed, activation, out, add, shared, shared_gate)
+
+    def mtp_project(
+        self,
+        embedding: ReferenceWeight,
+        hidden: Array,
+        projection: ReferenceWeight,
+        step: Any,
+        *,
+        embedding_norm: Array,
+        hidden_norm: Array,
+        scale: float,
+        eps: float,
+        acts: Acts,
+        out: Array,
+    ) -> None:
+        """See ``specrt.reference.mtp_project``; what is quantised by definition is not."""
+        norms = embedding_norm, hidden_norm
+        self._do(_mtp_project, embedding, hidden, projection, step, norms, scale, eps, out)
 
     def causal_conv(
         self, u: Array, weight: Array, layer: RecurrentLayer, step: Any, *, out: Array
@@ -157,6 +177,25 @@ def _moe(
         out[row] += routed.weights[row, rank] * (down @ gated)
     if shared is not None and shared_gate is not None:
         out += shared / (1 + np.exp(-shared_gate))
+
+
+def _mtp_project(
+    embedding: ReferenceWeight,
+    hidden: Array,
+    projection: ReferenceWeight,
+    step: Any,
+    norms: tuple[Array, Array],
+    scale: float,
+    eps: float,
+    out: Array,
+) -> None:
+    """Of rows of one sequence, none of which is its first."""
+    rows = np.empty((2, len(out), embedding.shape[1]))
+    embed(embedding, step.tokens, scale=scale, out=rows[0])
+    rows[1] = hidden[0, (step.positions[: len(out)] - 1) % hidden.shape[1]]
+    for half, norm in zip(rows, norms, strict=True):
+        _rms_norm(half.copy(), norm, eps, half, None)
+    out[:] = np.concatenate(rows, axis=1) @ projection.values.astype(np.float64).T
 
 
 def _read(acts: Acts) -> Array:

@@ -91,11 +91,16 @@ def run(session: Session, content: str, params: SamplingParams, spec: Spec) -> R
 def runs(
     sessions: Mapping[str, Session], content: str, params: SamplingParams, specs: Mapping[str, Spec]
 ) -> dict[str, Run]:
-    """Say the same in several sessions, which answer in turns; the order of turns alternates."""
+    """Say the same in several sessions, which answer in turns."""
     streams = {
         name: session.stream_send(content, params, spec=specs[name], enable_thinking=False)
         for name, session in sessions.items()
     }
+    return answers(streams)
+
+
+def answers(streams: Mapping[str, Stream]) -> dict[str, Run]:
+    """Run several streams to their ends, a few ids at a time; the order of turns alternates."""
     seconds = dict.fromkeys(streams, 0.0)
     going = list(streams)
     while going:

@@ -13,10 +13,12 @@ from specrt.bench.cases import (
     TYPES,
     AcceptCase,
     AttentionCase,
+    DraftCase,
     EmbedCase,
     GluCase,
     LinearCase,
     MoeCase,
+    MtpCase,
     NormCase,
     QuantizeCase,
     RecurrentCase,
@@ -81,6 +83,11 @@ CHECKS: Final = (
         exact=False,
     ),
     Check("copy", tuple(RowsCase(width, 9) for width in WIDTHS)),
+    Check(
+        "draft_token",
+        tuple(DraftCase(rows, k) for rows in (1, 3, 17) for k in (1, 10, 64)),
+        exact=False,
+    ),
     Check("embed", tuple(EmbedCase(kind, OUTPUTS, _width(kind), 5) for kind in TYPES)),
     Check(
         "gated_delta",
@@ -142,6 +149,16 @@ CHECKS: Final = (
         exact=False,
     ),
     Check(
+        "mtp_project",
+        tuple(MtpCase(kind, OUTPUTS, OUTPUTS, _width(kind), 5) for kind in TYPES)
+        + tuple(
+            MtpCase(kind, OUTPUTS, OUTPUTS, width, rows)
+            for rows in (1, 17)
+            for kind, width in (("Q8_0", 1312), ("F16", 333))
+        ),
+        exact=False,
+    ),
+    Check(
         "quantize",
         tuple(
             QuantizeCase(width, 7, role) for width in PREPARED_WIDTHS for role in ("int8", "int8x2")
@@ -184,5 +201,6 @@ CHECKS: Final = (
         exact=False,
     ),
     Check("select", tuple(RowsCase(width, 9) for width in WIDTHS)),
+    Check("store_rows", tuple(RowsCase(width, 9) for width in WIDTHS)),
     Check("top_k", tuple(TopKCase(width, 5, k) for width in WIDTHS for k in (1, 10, 64))),
 )

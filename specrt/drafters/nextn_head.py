@@ -27,9 +27,10 @@ from specrt.state.messages import (
 )
 from specrt.state.sequence import Sequence
 
-LATE = 32
-"""So many rows are taken in at a time; fewer wait for a draft, which takes them in with its first.
-"""
+WAITING = 8
+"""So many rows wait at most for the next draft, which takes them in with its first row."""
+TAKEN_IN = 32
+"""So many rows are taken in at a time where more wait."""
 PIECE = 96
 """Hidden rows that are kept at a time, of a ring that must not lose what waits."""
 
@@ -80,8 +81,9 @@ class NextNHead:
         self._ops, num_slots = target.ops, target.max_sequences
         self._layout = target.layout
         self._hidden = HiddenRows(target.ops, num_slots, weights.dims.width)
-        self._passes = NextNPasses(weights, target, trunk, self._hidden.array, num_slots * LATE)
-        self._passes.record(LATE)
+        most_rows = max(TAKEN_IN, num_slots * (WAITING + 1))
+        self._passes = NextNPasses(weights, target, trunk, self._hidden.array, most_rows)
+        self._passes.record(WAITING + 1, TAKEN_IN)
 
     def catch_up(self, rows: list[Kept]) -> None:
         """Keep the hidden rows, and take in what has waited long."""
@@ -138,7 +140,7 @@ class NextNHead:
         k, v, hidden = (np.atleast_1d(arrays.get(name, ())) for name in ("k", "v", "hidden"))
         taken_in = len(k)
         first, end = max(0, taken_in - 1), max(0, taken_in - 1) + len(hidden)
-        if not taken_in <= end <= sequence.cursor.cache_len or end - first > LATE:
+        if not taken_in <= end <= sequence.cursor.cache_len or end - first > WAITING + 1:
             raise MismatchError(
                 f"saved draft head: {taken_in} rows and {len(hidden)} hidden ones of "
                 f"{sequence.cursor.cache_len}; save the session again"
@@ -176,13 +178,13 @@ class NextNHead:
             return  # rows between are missing, so these are of no use
         self._hidden.write(sequence.slot, start_pos, hidden)
         state.hear(start_pos, end)
-        while end - state.taken_in >= LATE:
-            first = state.taken_in
+        while (first := state.taken_in) < end - WAITING:
             if not state.has_hidden(first - 1):  # calls for earlier rows have failed
                 del sequence.drafter_states[self]
                 return
-            self._passes.take_in(sequence, first, LATE)
-            state.taken_in = first + LATE
+            count = min(end - first, TAKEN_IN)
+            self._passes.take_in(sequence, first, count)
+            state.taken_in = first + count
 
     def _can_start(self, sequence: Sequence) -> bool:
         state, position = self._state(sequence), sequence.cursor.cache_len

@@ -70,8 +70,9 @@ class NextNPasses:
         self._ids = ops.buffer((num_slots,), np.int32)
         top = (num_slots, min(TOP, vocab_size))
         self._top_ids, self._top_logits = ops.buffer(top, np.int32), ops.buffer(top, np.float32)
-        self._names = None if weights.ids is None else ops.buffer((vocab_size,), np.int32)
-        if self._names is not None:
+        self._names: Array | None = None
+        if weights.ids is not None:
+            self._names = ops.buffer((vocab_size,), np.int32)
             ops.assign(self._names, weights.ids.astype(np.int32))
         self._gates = ops.buffer((num_slots,), np.float32)
         self._assigned_gates: list[float] = []
@@ -79,11 +80,12 @@ class NextNPasses:
         self._drafted = ops.buffer((2, num_slots, DRAFTED), np.int32)  # tokens, and bits of shares
         self._programs: dict[tuple[int, int], Program] = {}
 
-    def record(self, most_rows: int) -> None:
+    def record(self, most_drafting: int, most_taken_in: int) -> None:
         """Record what one sequence with up to so many rows needs: else drafts would wait for it."""
-        self._program(most_rows, 0)
-        for num_rows in range(1, most_rows + 1):
+        for num_rows in range(1, most_drafting + 1):
             self._program(num_rows, 1)
+        for num_rows in range(most_drafting, most_taken_in + 1):
+            self._program(num_rows, 0)
 
     def chain(self, rows: Rows[SequenceRows], wanted: Rows[tuple[int, float]]) -> list[Draft]:
         """Take rows in and draft behind each sequence's last one, token by token.

@@ -18,6 +18,7 @@ from .attention import attention, most_floats, scratch_floats
 from .causal_conv import causal_conv
 from .copy import copy
 from .device import ComputeDevice, Device
+from .draft_token import draft_token
 from .embed import embed
 from .gated_delta import gated_delta
 from .glu import glu
@@ -25,6 +26,7 @@ from .head import head
 from .kv import KernelKVLayer, kv_read, kv_write
 from .linear import linear
 from .moe import KernelRoom, moe
+from .mtp_project import mtp_project
 from .program import Recorder
 from .quantize import quantize
 from .rms_norm import rms_norm
@@ -33,6 +35,7 @@ from .route import route
 from .sample import KernelDraws
 from .select import select
 from .step import KernelStep
+from .store_rows import store_rows
 from .top_k import top_k
 from .weights import KernelExperts, KernelWeight
 
@@ -321,6 +324,49 @@ class KernelOps:
     ) -> None:
         """Gate rows."""
         glu(self._to, gate, up, activation=activation, out=out, acts=acts)
+
+    def mtp_project(
+        self,
+        embedding: KernelWeight,
+        hidden: Array,
+        projection: KernelWeight,
+        step: KernelStep,
+        *,
+        embedding_norm: Array,
+        hidden_norm: Array,
+        scale: float,
+        eps: float,
+        acts: Acts,
+        out: Array,
+    ) -> None:
+        """What a NextN block reads."""
+        mtp_project(
+            self._to, embedding, hidden, projection, step.on_device,
+            embedding_norm=embedding_norm, hidden_norm=hidden_norm,
+            scale=scale, eps=eps, acts=acts, out=out,
+        )  # fmt: skip
+
+    def draft_token(
+        self,
+        ids: Array,
+        logits: Array,
+        step: KernelStep,
+        *,
+        names: Array | None,
+        gates: Array,
+        tokens: Array,
+        shares: Array,
+        stop: Array,
+    ) -> None:
+        """The next token of a draft; what it feeds is on the device alone."""
+        draft_token(
+            self._to, ids, logits, step.on_device,
+            names=names, gates=gates, tokens=tokens, shares=shares, stop=stop,
+        )  # fmt: skip
+
+    def store_rows(self, x: Array, step: KernelStep, *, out: Array) -> None:
+        """Rows into rings by position."""
+        store_rows(self._to, x, step.on_device, out=out)
 
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows."""

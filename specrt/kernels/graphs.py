@@ -144,6 +144,12 @@ class GraphProgram:
         for launch in self._launches:
             launch.on(self._graphs.device)
 
+    def repeat(self, times: int, until: Any) -> int:
+        """Run that often: to look at ``until`` would be to wait; returns how often."""
+        for _ in range(times):
+            self.run()
+        return times
+
 
 def _refuse(size: int) -> Any:
     raise MemoryError(f"an array of {size} bytes was wanted while a graph was captured")

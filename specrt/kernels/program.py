@@ -59,3 +59,9 @@ class PlainProgram:
         """Launch every kernel, in order."""
         for launch in self._launches:
             launch.on(self._device)
+
+    def repeat(self, times: int, until: Any) -> int:
+        """Run that often: to look at ``until`` would be to wait; returns how often."""
+        for _ in range(times):
+            self.run()
+        return times

@@ -64,6 +64,8 @@ class Decoder:
         max_sequences: slots.
 
     Attributes:
+        trunk: the architecture.
+        caches: what each layer keeps.
         logits_shape: of the logits of the longest windows of all sequences; they are made when a
             verify first asks for them.
     """
@@ -89,7 +91,7 @@ class Decoder:
         self.caches = [self._cache(trunk, layer) for layer in range(dims.num_layers)]
         self._is_recurrent = any(isinstance(cache, RecurrentLayer) for cache in self.caches)
         self._saved = SavedState(ops, self.caches, trunk.windows, self.layout)
-        self._trunk = trunk
+        self.trunk = trunk
         self._work = Workspace(
             ops, MAX_ROWS, dims.width, trunk.weights, trunk.output, trunk.num_outs,
             trunk.experts,
@@ -178,13 +180,25 @@ class Decoder:
             rows = min(end - start, MAX_ROWS - start % MAX_ROWS)
             rows = 1 << (rows.bit_length() - 1)
             chunk = tokens[done : done + rows]
-            recorded = self._recorded(rows, False, False, frozenset(taps))
-            self._run(recorded, [Window(sequence, chunk, start)])
+            tap_rows = self.feed([Window(sequence, chunk, start)], taps)
             done += rows
             following = tokens[done] if done < len(tokens) else None
-            yield Kept(sequence, start, chunk, following, recorded.taps)
+            yield Kept(sequence, start, chunk, following, tap_rows)
             start += rows
             sequence.cursor = sequence.cursor.fed(rows)
+
+    def feed(self, windows: list[Window], taps: Collection[Tap] = ()) -> dict[Tap, Array]:
+        """Forward all windows without the LM head; no cursor moves.
+
+        Returns:
+            [T, D] float32 of each tap, the target's own buffers.
+
+        Raises:
+            MismatchError: the target has no such taps.
+        """
+        recorded = self._recorded(_rows(windows)[0], False, False, frozenset(taps))
+        self._run(recorded, windows)
+        return recorded.taps
 
     def prepare(
         self, windows: list[Window], *, taps: Collection[Tap] = (), logits: bool = False
@@ -292,7 +306,7 @@ class Decoder:
                 f"taps {joined_taps(missing)}, expected some of {joined_taps(self.taps)}: ask only "
                 "for what the target has"
             )
-        ops, trunk, work, step = self.ops, self._trunk, self._work, self._rows.inputs
+        ops, trunk, work, step = self.ops, self.trunk, self._work, self._rows.inputs
         x, h = work.residual[:num_rows], work.hidden[:num_rows]
         prefilled = {} if head else {tap: self._prefilled(tap)[:num_rows] for tap in taps}
         if logits and self._logits is None:
@@ -323,7 +337,7 @@ class Decoder:
 
     def _record_head(self, acts: Acts, num_rows: int, logits: bool) -> None:
         """Record ids, with logits drawn ones, and what they accept."""
-        ops, trunk, ids = self.ops, self._trunk, self._ids[:num_rows]
+        ops, trunk, ids = self.ops, self.trunk, self._ids[:num_rows]
         rows = self._logits[:num_rows] if logits and self._logits is not None else None
         ops.head(trunk.output, acts, ids=ids, logits=rows, softcap=trunk.softcap)
         if rows is not None and self._draws is not None:
@@ -333,7 +347,7 @@ class Decoder:
     def _prefilled(self, tap: Tap) -> Array:
         """Where a chunk's rows are left for who hears of it at once."""
         if tap not in self._prefilled_taps:
-            shape = (MAX_ROWS, self._trunk.dims.width)
+            shape = (MAX_ROWS, self.trunk.dims.width)
             self._prefilled_taps[tap] = self.ops.buffer(shape, np.float32)
         return self._prefilled_taps[tap]
 

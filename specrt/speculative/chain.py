@@ -73,8 +73,13 @@ def _proposals(
 ) -> list[Draft]:
     """What a speculator proposes, once it has heard of all rows; the policies hear of it."""
     start = time.perf_counter()
-    for request in asked:
+    for request, context in zip(asked, contexts, strict=True):
+        begin, end = request.untold(member)
         _tell(member, request, target)
+        if end - begin > context.num_draft + 1:  # more than a step leaves to one that drafts
+            now = time.perf_counter()
+            request.upkeep += now - start
+            start = now
     proposals = member.propose(contexts)
     seconds = (time.perf_counter() - start) / len(asked)
     proposed = [
@@ -82,18 +87,19 @@ def _proposals(
         for context, proposal in zip(contexts, proposals, strict=True)
     ]
     for request, proposal in zip(asked, proposed, strict=True):
-        request.policy.proposed(member.name, len(proposal.tokens), seconds)
+        policy, (tokens, confidences, _) = request.policy, proposal
+        policy.proposed(member.name, len(tokens), seconds, list(confidences))
     return proposed
 
 
 def seed_costs(request: Request, target: Target) -> None:
     """Measure what drafts cost where the request's policy has not seen one."""
     for member in request.speculators:
-        costs = request.policy.draft_costs(member.name)
-        if costs is not None and costs.is_blank:
+        if request.policy.wants_draft_costs(member.name):
             try:
                 _tell(member, request, target)
-                costs.seed(draft_seconds(member, request))
+                seconds = draft_seconds(member, request)
+                request.policy.seed_draft_costs(member.name, seconds)
             except Exception as error:
                 request.park(member, error)
 
@@ -102,20 +108,22 @@ def commit(requests: Collection[Request], target: Target, most: int = BACKLOG) -
     """Who has not heard of so many kept rows hears of them now."""
     for request in requests:
         for member in request.speculators:
-            start, end = request.untold(member)
-            if end - start < most:
+            begin, end = request.untold(member)
+            if end - begin < most:
                 continue
+            start = time.perf_counter()
             try:
                 _tell(member, request, target)
             except Exception as error:
                 request.park(member, error)
+            request.upkeep += time.perf_counter() - start
 
 
 def _tell(member: Speculator, request: Request, target: Target) -> None:
     """A speculator hears of the kept rows that it has not heard of."""
-    start, end = request.untold(member)
-    if start < end:
-        for kept in target.kept_rows(request.sequence, start, end, member.taps):
+    begin, end = request.untold(member)
+    if begin < end:
+        for kept in target.kept_rows(request.sequence, begin, end, member.taps):
             member.commit([kept])
         request.told[member] = end
 

@@ -14,7 +14,7 @@ class Governor:
     Args:
         options: its constants.
         rows: what the target's rows cost, as far as that is known already.
-        drafts: the same of each speculator's drafts, by its name; grows.
+        drafts: the same of each speculator's drafts, by its name, in plain steps; grows.
     """
 
     def __init__(
@@ -42,14 +42,20 @@ class FixedPolicy:
     def __init__(self, num_draft: int) -> None:
         self._num_draft = num_draft
 
-    def draft_costs(self, member: str) -> None:
-        """None: they decide nothing."""
+    def wants_draft_costs(self, member: str) -> bool:
+        """No: they decide nothing."""
+        return False
+
+    def seed_draft_costs(self, member: str, seconds: dict[int, float]) -> None:
+        """Nothing to learn."""
 
     def num_draft(self, member: str, max_draft: int, others: int = 0, gate: float = 0.0) -> int:
         """K, as far as there is room."""
         return min(self._num_draft, max_draft)
 
-    def proposed(self, member: str, num_proposed: int, seconds: float) -> None:
+    def proposed(
+        self, member: str, num_proposed: int, seconds: float, confidences: list[float]
+    ) -> None:
         """Nothing to learn."""
 
     def observe(

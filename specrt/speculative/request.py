@@ -34,8 +34,11 @@ class Policy(Protocol):
     def plain_seconds(self) -> float | None:
         """What a step without a draft costs as far as it was measured."""
 
-    def draft_costs(self, member: str) -> CostCurve | None:
-        """What the named speculator's drafts cost by their tokens; None if that decides nothing."""
+    def wants_draft_costs(self, member: str) -> bool:
+        """True if it would know what the named speculator's drafts take, and does not."""
+
+    def seed_draft_costs(self, member: str, seconds: dict[int, float]) -> None:
+        """Hear what they take by their tokens, as measured."""
 
     def num_draft(self, member: str, max_draft: int, others: int, gate: float) -> int:
         """K that the named speculator is to propose, 0 for none.
@@ -47,8 +50,10 @@ class Policy(Protocol):
             gate: its drafts are cut before the first token less likely than this.
         """
 
-    def proposed(self, member: str, num_proposed: int, seconds: float) -> None:
-        """Hear what an asked speculator gave."""
+    def proposed(
+        self, member: str, num_proposed: int, seconds: float, confidences: list[float]
+    ) -> None:
+        """Hear what an asked speculator gave, and how sure it is of each, if it says so."""
 
     def observe(self, num_proposed: int, num_matched: int, upkeep: float, others: int) -> None:
         """Hear what the step gained, and the seconds that speculators spent on its rows."""
@@ -71,6 +76,8 @@ class Request:
         stats: what happened.
         logprobs: one per emitted id.
         told: the rows that each speculator has heard of, if more than the prompt's.
+        upkeep: seconds that they spent on it since the policy heard of that, but for what belongs
+            to drafts.
     """
 
     sequence: Sequence
@@ -84,6 +91,7 @@ class Request:
     stats: Stats = field(default_factory=Stats)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     told: dict[Speculator, int] = field(default_factory=dict)
+    upkeep: float = 0.0
     _samples: bool = field(init=False)  # the params', which takes a while to find out
     _steady_draw: Draw | None = field(init=False, default=None)  # of all steps from some one on
 

@@ -19,6 +19,9 @@ MOST_DRAFTED = 8
 ROUNDS = 3
 """Calls of each size at most; the least counts."""
 
+DRAFT_ROUNDS = 10
+"""The same of drafts, which are shorter."""
+
 STEADY = 1.5
 """So many times the least plain call the longest may take."""
 
@@ -86,7 +89,7 @@ def draft_seconds(
         context = DraftContext(sequence, num_draft, 0.0)
         spent, rounds = 0.0, 0
         member.propose([context])
-        while spent < BUDGET and rounds < ROUNDS:
+        while spent < BUDGET and rounds < DRAFT_ROUNDS:
             begin = clock()
             (draft,) = member.propose([context])
             seconds = clock() - begin
@@ -104,7 +107,7 @@ def measured_sizes(most: int) -> list[int]:
     what lies below.
     """
     steps = [size for rows in (8, 16, 32, 64) for size in (rows - 1, rows)]
-    order = [0, most, *steps[:2], 3, 1, *steps[2:]]
+    order = [0, most, *steps[:2], 3, 1, 2, *steps[2:]]
     return list(dict.fromkeys(size for size in order if 0 <= size <= most))
 
 

@@ -140,11 +140,12 @@ def _observe(
 ) -> None:
     """Tell the policies what the step cost, and what each sequence gained."""
     cost = seconds.verify + seconds.accept + seconds.rollback
-    others, upkeep = len(requests) - 1, seconds.commit / len(requests)
+    others = len(requests) - 1
     for rows in {request.policy.rows for request in requests}:
         if rows is not None:
             rows.add(num_rows - 1, cost)
     for request, draft, acceptance in zip(requests, drafts, acceptances, strict=True):
+        upkeep, request.upkeep = request.upkeep, 0.0
         request.policy.observe(len(draft.tokens), acceptance.num_accepted, upkeep, others)
 
 

@@ -111,7 +111,7 @@ def replay(
         draft = costs.ask + costs.draft * proposed if asked else 0.0
         verify = float(costs.verify[proposed])
         if asked:
-            policy.proposed(DRAFTER, proposed, draft)
+            policy.proposed(DRAFTER, proposed, draft, [])
         if policy.rows is not None:
             policy.rows.add(proposed, verify)
         policy.observe(proposed, matched, 0.0, 0)

@@ -58,8 +58,9 @@ def few(monkeypatch):
 
 def kernels(op, case):
     """How many a call launches: rows behind 130 positions are merged, the head finds its best,
-    experts' rows are grouped, multiplied, gated, multiplied and mixed."""
-    return {"attention": 2, "head": 2, "moe": 5}.get(op, 1)
+    experts' rows are grouped, multiplied, gated, multiplied and mixed, drafts prepared and
+    projected."""
+    return {"attention": 2, "head": 2, "moe": 5, "mtp_project": 2}.get(op, 1)
 
 
 def test_every_op_is_timed_by_the_devices_clock(cupy, few, tmp_path, monkeypatch, capsys):

@@ -12,6 +12,7 @@ from specrt.bench.cases import (
     TYPES,
     AcceptCase,
     AttentionCase,
+    DraftCase,
     LinearCase,
     RecurrentCase,
     RopeCase,
@@ -26,7 +27,7 @@ from specrt.reference.quant_blocks import dequantize
 
 def small(case):
     """The case with sizes that portable C computes at once."""
-    if isinstance(case, AcceptCase):
+    if isinstance(case, AcceptCase | DraftCase):
         return case
     if isinstance(case, LinearCase):
         return replace(case, outputs=64, width=256)

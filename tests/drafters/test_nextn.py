@@ -5,7 +5,7 @@ import pytest
 
 from specrt import SamplingParams, SpecOptions
 from specrt.drafters.hidden_rows import RING
-from specrt.drafters.nextn_head import LATE, PIECE
+from specrt.drafters.nextn_head import PIECE, TAKEN_IN, WAITING
 from specrt.errors import MismatchError
 from specrt.state.messages import DraftContext
 from tests.following import Following
@@ -75,7 +75,9 @@ def behind(llm, tokens, num_draft=5):
     return draft
 
 
-@pytest.mark.parametrize("piece", [1, 3, LATE - 1, LATE, LATE + 1, PIECE, PIECE + 5])
+@pytest.mark.parametrize(
+    "piece", [1, 3, WAITING, WAITING + 1, TAKEN_IN, TAKEN_IN + 1, PIECE, PIECE + 5]
+)
 def test_it_matters_not_in_which_pieces_rows_come(llm, piece):
     tokens = (PROMPT * 6)[:RING]
     session = Following(llm)
@@ -162,7 +164,7 @@ def test_a_session_goes_back_and_on_with_its_head(llm):
             assert got.stats.num_drafted
 
 
-@pytest.mark.parametrize("length", [2, LATE // 2, LATE + 3, RING + 50])
+@pytest.mark.parametrize("length", [2, TAKEN_IN // 2, TAKEN_IN + 3, RING + 50])
 def test_a_saved_session_drafts_on(llm, length, tmp_path):
     """Without a prefill of what it has consumed; a head that finds nothing hears of all anew."""
     spec = SpecOptions(type="draft-head", num_draft=3, pmin=0.0, governor=False)

@@ -139,6 +139,33 @@ def test_a_program_is_timed_behind_a_run_and_a_graph_is_one_launch(cupy):
     assert (ops.to_host(out) == expected(values(1))).all()
 
 
+def advancing(ops):
+    """A program that goes on by a position and raises its flag, the flag, and the positions."""
+    step = ops.step_inputs(1, 1, 2, 0)
+    step.positions[0] = 3
+    step.publish()
+    ids, tokens = (ops.buffer((1, 1), np.int32) for _ in range(2))
+    logits, shares = (ops.buffer((1, 1), np.float32) for _ in range(2))
+    gates, stop = ops.buffer((1,), np.float32), ops.buffer((1,), np.int32)
+    ops.assign(gates, np.full(1, 2, np.float32))
+    with ops.record() as program:
+        ops.draft_token(
+            ids, logits, step, names=None, gates=gates, tokens=tokens, shares=shares, stop=stop
+        )
+    return program, stop, step.on_device.positions
+
+
+def test_programs_repeat_and_do_not_look_at_the_flag(cupy):
+    for ops in (KernelOps(Emulator()), KernelOps(CudaDevice())):
+        program, stop, positions = advancing(ops)
+        assert program.repeat(4, stop) == 4
+        assert ops.to_host(stop)[0] == 1 and ops.to_host(positions)[0] == 3 + 4
+    assert cupy.num_graph_launches == 0
+    program.prepare()
+    assert program.repeat(3, stop) == 3 and program.repeat(0, stop) == 0
+    assert ops.to_host(positions)[0] == 3 + 7 and cupy.num_graph_launches == 3
+
+
 @pytest.mark.parametrize("budget", [0, NODE_BYTES // 16])
 def test_without_a_budget_kernels_are_launched_singly(cupy, budget):
     ops = KernelOps(CudaDevice(graph_bytes=budget))

@@ -73,7 +73,7 @@ def test_rows_of_the_embedding_are_read_from_the_file_after_all(path, expected):
     assert np.array_equal(llm.logits(PROMPT), expected)
     with open_gguf(path) as gguf:
         stored = gguf.tensors["token_embd.weight"].numpy()
-        assert np.array_equal(llm.target._trunk.token_embd.raw.view(np.float16), stored)
+        assert np.array_equal(llm.target.trunk.token_embd.raw.view(np.float16), stored)
 
 
 def test_op_sets_that_read_the_file_go_on_reading_it(path):

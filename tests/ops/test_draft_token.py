@@ -1,12 +1,16 @@
 """draft_token: ids, positions and places by equality, shares against float64."""
 
+from functools import partial
+
 import numpy as np
 import pytest
+from emulated import SEEDS, Recorder, needs_emulator, placed
 from levels import LEVELS
 
 from specrt._ext.host_ops import Tape
 from specrt.errors import MismatchError
 from specrt.host.draft_token import draft_token as host_draft_token
+from specrt.kernels.draft_token import draft_token as kernel_draft_token
 from specrt.ops import PAGE
 from specrt.reference.draft_token import draft_token
 from specrt.state.step import StepInputs
@@ -103,9 +107,63 @@ def test_all_instruction_sets_give_the_same_bits():
     assert len(set(results)) == 1
 
 
-@pytest.mark.parametrize("launch", [host_draft_token])
+def on_device(shape, dtype):
+    return placed(np.zeros(shape, dtype))
+
+
+@needs_emulator
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("k", [1, 5, 10, 31, 32, 33, 64, 70])
+def test_the_kernel_notes_the_likeliest_and_feeds_it(k, seed):
+    device, where = Recorder(seed), {"buffer": on_device, "placed": placed}
+    check(partial(kernel_draft_token, device), k, **where)
+    check(partial(kernel_draft_token, device), k, placed(np.arange(100, 200, dtype="i")), **where)
+    assert device.entries == ["draft_token"] * 2
+
+
+@needs_emulator
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_kernel_stops_where_no_share_reaches_its_gate(seed):
+    check_gates(partial(kernel_draft_token, Recorder(seed)), buffer=on_device, placed=placed)
+
+
+def drafted(run, num_seqs, reaching):
+    """Of sequences of which one reaches its gate, or none."""
+    logits = -np.sort(np.random.default_rng(3).standard_normal((num_seqs, 6), dtype=np.float32))
+    ids = np.arange(6 * num_seqs, dtype=np.int32).reshape(-1, 6)
+    step = StepInputs(num_seqs, num_seqs, PAGES, 0, on_device)
+    step.positions[:] = 6 * np.arange(num_seqs)
+    gates = np.array([0 if b == reaching else 1 for b in range(num_seqs)], np.float32)
+    outs = {"tokens": placed(np.full((num_seqs, RING), -9, np.int32))}
+    outs |= {"shares": placed(np.full((num_seqs, RING), -9, np.float32))}
+    outs |= {"stop": placed(np.full(1, 7, np.int32))}
+    run(placed(ids), placed(logits), step, names=None, gates=placed(gates), **outs)
+    return outs.pop("shares"), [*outs.values(), step.tokens, step.positions]
+
+
+@needs_emulator
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("reaching", [None, 0, 7, 8, 18])
+def test_more_sequences_than_the_kernel_has_warps(reaching, seed):
+    shares, others = drafted(partial(kernel_draft_token, Recorder(seed)), 19, reaching)
+    near, expected = drafted(draft_token, 19, reaching)
+    np.testing.assert_allclose(shares, near, rtol=1e-6)
+    for got, right in zip(others, expected, strict=True):
+        assert (got == right).all()
+    assert others[1][0] == (reaching is None)
+
+
+@needs_emulator
+def test_a_sequence_of_the_kernel_does_not_know_of_the_others():
+    run = partial(kernel_draft_token, Recorder())
+    whole = drafted(run, 19, None)[0]
+    for num_seqs in (1, 4, 9):
+        assert drafted(run, num_seqs, None)[0][0].tobytes() == whole[0].tobytes()
+
+
+@pytest.mark.parametrize("launch", [host_draft_token, kernel_draft_token])
 def test_wrong_arguments_are_refused(launch):
-    target = Tape(0)
+    target = Tape(0) if launch is host_draft_token else Recorder()
     (ids, logits, step), outs = arguments(3)
     for name, wrong in (
         ("ids", ids.astype(np.int64)),

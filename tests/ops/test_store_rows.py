@@ -1,12 +1,16 @@
 """store_rows: by equality."""
 
+from functools import partial
+
 import numpy as np
 import pytest
+from emulated import SEEDS, Recorder, needs_emulator, placed
 from levels import LEVELS
 
 from specrt._ext.host_ops import Tape
 from specrt.errors import MismatchError
 from specrt.host.store_rows import store_rows as host_store_rows
+from specrt.kernels.store_rows import store_rows as kernel_store_rows
 from specrt.reference.store_rows import store_rows
 from specrt.state.step import StepInputs
 
@@ -38,8 +42,8 @@ def two_sequences(buffer=np.zeros):
 PLACES = [(2, 3), (2, 4), (2, 0), (2, 1), (0, 0)]
 
 
-def rows(seed=0):
-    x = np.random.default_rng(seed).standard_normal((5, WIDTH), dtype=np.float32)
+def rows(seed=0, width=WIDTH):
+    x = np.random.default_rng(seed).standard_normal((5, width), dtype=np.float32)
     x[1, 3], x[2, 5] = np.nan, -0.0
     return x
 
@@ -60,11 +64,34 @@ def test_rows_lie_by_slot_and_position_and_nothing_else_is_written(run):
     check(run, rows(), two_sequences(), ring)
 
 
-@pytest.mark.parametrize("launch", [host_store_rows])
+@needs_emulator
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("width", "offset", "item"), [(37, 0, 4), (40, 0, 16), (40, 4, 4), (1300, 0, 16), (2051, 0, 4)]
+)
+def test_the_kernel_writes_rows_in_their_places_and_nothing_else(width, offset, item, seed):
+    device = Recorder(seed)
+    step = two_sequences(lambda shape, dtype: placed(np.zeros(shape, dtype)))
+    ring = placed(np.full((SLOTS, RING, width), np.nan, np.float32), offset)
+    run = partial(kernel_store_rows, device)
+    check(lambda x, step, out: run(x, step, out=out), placed(rows(seed, width)), step, ring)
+    assert device.entries == [f"store_rows_{item}"]
+
+
+@needs_emulator
+def test_the_kernel_takes_one_row_and_none():
+    device, ring = Recorder(), np.zeros((SLOTS, RING, WIDTH), np.float32)
+    kernel_store_rows(device, rows()[:0], two_sequences(), out=ring)
+    assert device.entries == [] and not ring.any()
+    kernel_store_rows(device, rows()[:1], two_sequences(), out=ring)
+    assert ring[PLACES[0]].tobytes() == rows()[0].tobytes()
+
+
+@pytest.mark.parametrize("launch", [host_store_rows, kernel_store_rows])
 def test_wrong_arguments_are_refused(launch):
     x, step = rows(), two_sequences()
     out = np.zeros((SLOTS, RING, WIDTH), np.float32)
-    target = Tape(0)
+    target = Tape(0) if launch is host_store_rows else Recorder()
     for wrong in (
         (x, out[:, :, :-1].copy()),
         (x, out.astype(np.float64)),

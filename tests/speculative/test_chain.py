@@ -73,7 +73,7 @@ def test_the_policy_is_asked_for_each_member_what_there_is_room_for():
             asked.append((member, max_draft, others))
             return 0 if member == "parked" else max_draft
 
-        def proposed(self, member, num_proposed, seconds):
+        def proposed(self, member, num_proposed, seconds, confidences):
             told.append((member, num_proposed))
 
     for max_draft, num_tokens in ((64, 3), (5, 3), (64, 46), (64, 49)):

@@ -274,7 +274,7 @@ def test_each_speculator_of_a_chain_has_its_own_acceptance_and_cost():
         policy.rows.add(num_proposed, PLAIN * CURVES["cpu"][num_proposed])
         policy.observe(num_proposed, num_matched)
     assert longest == 8
-    assert governor.drafts["right"].at(8) < PLAIN < governor.drafts["wrong"].at(2)
+    assert governor.drafts["right"].at(8) < 1 < governor.drafts["wrong"].at(2)
 
 
 def test_hearing_of_rows_counts_against_the_credit():
@@ -394,8 +394,63 @@ def test_what_passed_a_gate_is_expected_to_match():
     for gate, expected in ((0.0, 1), (0.9, 4)):
         policy = Governor(GovernorOptions(probe=1)).policy()
         policy.rows.seed({0: PLAIN, 8: 2 * PLAIN})
-        policy.draft_costs(DRAFTER).seed({0: 0.3 * PLAIN, 4: PLAIN})
+        policy.seed_draft_costs(DRAFTER, {0: 0.3 * PLAIN, 4: PLAIN})
         assert policy.num_draft(DRAFTER, 8, 0, gate) == expected
+
+
+def test_a_drafters_own_confidence_stands_for_matches_that_were_not_seen_yet():
+    for confidence, expected in ((0.97, 4), (0.3, 1)):
+        policy = Governor(GovernorOptions(probe=1)).policy()
+        policy.rows.seed({0: PLAIN, 8: 2 * PLAIN})
+        policy.seed_draft_costs(DRAFTER, {0: 0.3 * PLAIN, 4: PLAIN})
+        assert policy.num_draft(DRAFTER, 4) == 1
+        policy.proposed(DRAFTER, 4, PLAIN, [confidence] * 4)
+        policy.observe(0, 0)  # none of them was verified
+        assert policy.num_draft(DRAFTER, 4) == expected
+
+
+def test_drafts_are_measured_by_plain_steps():
+    """On a machine that became half as fast they cost as many as before."""
+    governor = Governor()
+    policy = governor.policy()
+    for factor in (1, 2):
+        for _ in range(20):
+            plain_step(policy, factor * PLAIN)
+        policy.proposed(DRAFTER, 2, factor * PLAIN / 2, [])
+        assert governor.drafts[DRAFTER].at(2) == pytest.approx(0.5, rel=0.05)
+
+
+def test_a_draft_behind_a_pause_is_paid_for_and_teaches_nothing():
+    """Its caches are cold: drafts in a row do not cost so much."""
+    governor = Governor(GovernorOptions(first_credit=8.0))
+    policy = governor.policy()
+    policy.rows.seed({0: PLAIN, 2: PLAIN})
+    policy.seed_draft_costs(DRAFTER, {0: PLAIN / 2, 2: PLAIN / 2})
+    for pause in (0, 1, 4):
+        for _ in range(pause):
+            plain_step(policy)
+        before = policy.credit
+        assert policy.num_draft(DRAFTER, 2) == 2
+        policy.proposed(DRAFTER, 2, 0.9 * PLAIN, [])
+        policy.rows.add(2, PLAIN)
+        policy.observe(2, 2)
+        assert policy.credit - before == pytest.approx(2 - 0.9 + 3 * 0.011)
+        assert governor.drafts[DRAFTER].at(2) == 0.5
+    policy.num_draft(DRAFTER, 2)
+    policy.proposed(DRAFTER, 2, 0.9 * PLAIN, [])
+    assert governor.drafts[DRAFTER].at(2) > 0.5
+
+
+def test_drafts_are_measured_once_plain_steps_are_known():
+    policy = Governor().policy()
+    plain_step(policy)
+    policy.proposed(DRAFTER, 2, PLAIN, [])
+    assert not policy.wants_draft_costs(DRAFTER)
+    plain_step(policy)
+    plain_step(policy)
+    assert policy.wants_draft_costs(DRAFTER)
+    policy.seed_draft_costs(DRAFTER, {})
+    assert not policy.wants_draft_costs(DRAFTER)
 
 
 def test_a_draft_of_which_no_row_costs_anything_still_needs_credit_for_a_miss():
@@ -408,7 +463,7 @@ def test_a_draft_of_which_no_row_costs_anything_still_needs_credit_for_a_miss():
 
 def test_a_fixed_policy_keeps_to_its_number_and_the_room():
     policy = FixedPolicy(8)
-    policy.proposed(DRAFTER, 8, 1.0)
+    policy.proposed(DRAFTER, 8, 1.0, [])
     policy.observe(8, 0)
     assert (policy.num_draft(DRAFTER, 64), policy.num_draft(DRAFTER, 3)) == (8, 3)
 

@@ -98,7 +98,7 @@ FAULTS = {
         *(run_head, r"no barrier between"),
     ),
     "a token that is one too far": (
-        *("embed.cu", "token / TILE_ROWS * num_blocks", "(token / TILE_ROWS + 1) * num_blocks"),
+        *("embed.cuh", "id / TILE_ROWS * num_blocks", "(id / TILE_ROWS + 1) * num_blocks"),
         *(run_embed, r"outside"),
     ),
 }
