@@ -24,15 +24,20 @@ MACROS = [
 ]
 
 
+KERNELS = {"host_ops": "*.c", "sampler": "sample.c"}
+"""What extensions link of kernels/."""
+
+
 class BuildExtensions(build_ext):
-    """Compile kernels/*.c once per instruction set, and link all forms into host_ops."""
+    """Compile kernels once per instruction set, and link all forms into who calls them."""
 
     def build_extension(self, ext: Extension) -> None:
-        if ext.name.endswith(".host_ops"):
+        stem = ext.name.rpartition(".")[2]
+        if stem in KERNELS:
             for name, flags in INSTRUCTION_SETS.items():
                 ext.extra_objects += self.compiler.compile(
-                    sorted(glob(f"{HOST}/kernels/*.c")),
-                    output_dir=str(Path(self.build_temp) / name),
+                    sorted(glob(f"{HOST}/kernels/{KERNELS[stem]}")),
+                    output_dir=str(Path(self.build_temp) / stem / name),
                     include_dirs=[HOST],
                     macros=[*MACROS, ("ISA", name)],
                     extra_postargs=[*FLAGS, *flags],
@@ -54,12 +59,17 @@ class BuildPackage(build_py):
             self.copy_file(path, str(folder))
 
 
+SOURCES = {"host_ops": "*.c", "sampler": "isa.c"}
+"""Their C sources that are compiled once."""
+
+
 def extension(path: str) -> Extension:
-    """One Cython file; host_ops also takes the C sources that are compiled once."""
+    """One Cython file with its C sources."""
     name = Path(path).stem
+    sources = sorted(glob(f"{HOST}/{SOURCES[name]}")) if name in SOURCES else []
     return Extension(
         f"specrt._ext.{name}",
-        [path, *(sorted(glob(f"{HOST}/*.c")) if name == "host_ops" else [])],
+        [path, *sources],
         include_dirs=[HOST, numpy.get_include()],
         depends=sorted(glob(f"{HOST}/**/*.[ch]", recursive=True)),
         extra_compile_args=[*FLAGS, "-Wno-unused-function"],

@@ -10,7 +10,7 @@ typedef unsigned long long u64;
 
 const u64 ALL = ~0ull;
 
-struct Draw { /* of a sequence; specrt/kernels/sample.py has the same */
+struct Draw { /* of a sequence; specrt/state/draw.py has the same */
     u64 seed;
     double top_p;
     float scale, least; /* 1 / temperature, 0 for greedy; log(min_p), or -29 if that is more */

@@ -9,6 +9,7 @@ import numpy as np
 
 from specrt.errors import MismatchError, UnsupportedError
 from specrt.ops import Rope, RopePairing
+from specrt.state.draw import DRAW_INTS, EDIT_INTS
 from specrt.state.recurrent import MAX_CONV
 
 if TYPE_CHECKING:
@@ -217,6 +218,17 @@ def check_top_k(logits: Any, ids: Any, values: Any) -> None:
             f"top_k: {ids.shape[1]} of {logits.shape[1]} logits; expected 1 to 64, and no more "
             "than there are"
         )
+
+
+def check_sample(logits: Any, step: StepInputs, draws: Any, edits: Any, ids: Any) -> None:
+    """Raise ``MismatchError`` unless [T, V] f32, draws of the step's sequences, edits, ids fit."""
+    num_rows, size = logits.shape
+    check("sample: logits", logits, np.float32, (num_rows, size))
+    check("sample: draws", draws, np.int32, (len(step.row_offsets) - 1, DRAW_INTS))
+    check("sample: edits", edits, np.int32, (len(edits), EDIT_INTS))
+    check("sample: ids", ids, np.int32, (num_rows,))
+    if len(step.positions) < num_rows:
+        raise MismatchError(f"sample: {num_rows} rows; the step holds {len(step.positions)}")
 
 
 def check_route(logits: Any, routed: Routed) -> None:

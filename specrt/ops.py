@@ -84,7 +84,8 @@ class Draws(Protocol):
     def sample(self, logits: Array, step: Any, *, ids: Array) -> None:
         """Put drawn ids [T] in place of the argmax, as ``reference.sampling`` says; an op.
 
-        What a draw's edits change is changed in its rows of the logits [T, V].
+        A window's rows behind one whose id is not the draft's may be left out. What a draw's edits
+        change is changed in the other rows of the logits [T, V].
         """
 
 

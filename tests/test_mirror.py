@@ -21,7 +21,7 @@ TABLE = {
 }
 OPS = sorted(set(TABLE) - NOT_OPS)
 DRAWS = {"sample"}
-"""Kernels of the draw, which is no op: its meaning is ``reference.sampling``."""
+"""Of the table ``draws`` makes what records them: their meaning is ``reference.sampling``."""
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -44,10 +44,10 @@ def test_an_op_has_one_stem(op):
 
 def test_the_tests_kernels_and_benchmarks_are_those_of_the_ops():
     tests = {path.stem.removeprefix("test_") for path in (ROOT / "tests/ops").glob("test_*.py")}
-    assert tests == set(OPS)
+    assert tests == set(OPS) | DRAWS
     kernels = {path.stem for path in (ROOT / "specrt/_ext/host/kernels").glob("*.c")}
     # tile.c is what linear and head share; pack.c and machine_speed.c are no ops of a model.
-    assert kernels - {"tile", "pack", "machine_speed"} == set(OPS)
+    assert kernels - {"tile", "pack", "machine_speed"} == set(OPS) | DRAWS
     assert set(BENCHED) == set(OPS)
 
 
@@ -68,6 +68,15 @@ def test_a_cuda_kernel_has_the_stem_of_its_op(op):
 def test_launchers_are_those_of_the_cuda_kernels():
     launchers = {path.stem for path in (ROOT / "specrt/kernels").glob("*.py")}
     assert launchers & (set(OPS) | DRAWS) == KERNELS != set()
+
+
+@pytest.mark.parametrize("op", sorted(DRAWS))
+def test_draws_have_one_launcher_in_every_op_set(op):
+    host, kernels = (
+        list(inspect.signature(getattr(import_module(f"specrt.{place}.{op}"), op)).parameters)[1:]
+        for place in ("host", "kernels")
+    )
+    assert host == kernels
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -1,40 +1,52 @@
-"""The C twin of specrt.reference.sampling: one sequence's draws, argmax and log probabilities."""
+"""One sequence's draws from logits, what edits them, and log probabilities."""
 
-from libc.math cimport INFINITY
+from libc.float cimport FLT_MAX
+from libc.limits cimport INT_MAX
+from libc.math cimport INFINITY, exp, log
 from libc.stdint cimport uint64_t
 from libc.string cimport memcmp, memcpy
-
-import math
 
 import numpy as np
 
 from specrt.errors import MismatchError, OptionError
-from specrt.state.draw import EDIT, ENDS, SEEN
+from specrt.state.draw import EDIT, ENDS, SEEN, Draw, packed
 from specrt.state.messages import TokenLogprob
 
-cdef extern from "sampler.h":
-    enum: BLOCK
-    float FLT_MAX, LEAST
-    int INT_MAX
-    ctypedef struct item:
-        uint64_t key, weight
-    ctypedef struct row:
+cdef extern from "sample.h":
+    ctypedef void kernel_fn(const void *args, int part, void *scratch) noexcept nogil
+    int isa_detect()
+    ctypedef struct DrawRecord "struct draw":
+        int min_total, num_edits
+    ctypedef struct SampleArgs "struct sample_args":
+        float *logits
+        size_t stride
+        const DrawRecord *draws
+        const void *edits
+        const int *tokens
+        const int *positions
+        const int *row_seqs
+        const int *row_offsets
+        int *ids
+        int *wrong
+        int num_rows, size
+    ctypedef struct FindBestArgs "struct find_best_args":
         const float *x
-        float *maxima
-        uint64_t *sums
-        item *items
-        int size, blocks
-        float max, scale, t_min, cut_x
-        int cut_id
-    uint64_t philox_uniform(uint64_t seed, uint64_t position) nogil
-    void find_maxima(row *r) nogil
-    int find_argmax(const row *r) nogil
-    uint64_t find_top(row *r, int k) nogil
-    void set_cut(row *r, uint64_t key) nogil
-    void cut_nucleus(row *r, double top_p) nogil
-    int pick(row *r, uint64_t uniform) nogil
-    double log_sum_exp(const row *r) nogil
-    float key_logit(uint64_t key) nogil
+        float *max
+        uint64_t *keys
+        int size, num_best
+    size_t draw_scratch(int size)
+    float key_logit(uint64_t key)
+
+cdef extern from *:
+    """
+    static kernel_fn *sample_kernel(void) { return SELECT_KERNEL(sample, isa_detect()); }
+    static kernel_fn *find_best_kernel(void) { return SELECT_KERNEL(find_best, isa_detect()); }
+    """
+    kernel_fn *sample_kernel()
+    kernel_fn *find_best_kernel()
+
+cdef kernel_fn *sample_row = sample_kernel()
+cdef kernel_fn *find_best = find_best_kernel()
 
 
 cdef class Counts:
@@ -146,19 +158,13 @@ cdef class Sampler:
 
     cdef readonly uint64_t seed
     cdef readonly int vocab_size
-    cdef row row
-    cdef int top_k
-    cdef bint greedy, penalised
-    cdef double top_p
-    cdef float repetition, presence, frequency
+    cdef bint penalised
     cdef int[::1] ends, biased, place
-    cdef float[::1] biases, edited, maxima
-    cdef uint64_t[::1] sums
-    cdef uint64_t[:, ::1] items
+    cdef float[::1] biases, edited
+    cdef unsigned char[::1] scratch, record
     cdef Counts counts
 
     def __init__(self, params, uint64_t seed, int vocab_size, end_ids=()):
-        cdef int blocks = (vocab_size + BLOCK - 1) // BLOCK
         for token in params.logit_bias:
             if token >= vocab_size:
                 raise OptionError(
@@ -167,13 +173,7 @@ cdef class Sampler:
                 )
         self.seed = seed
         self.vocab_size = vocab_size
-        self.greedy = params.temperature == 0
-        self.top_k = params.top_k if params.top_k < vocab_size else 0
-        self.top_p = params.top_p
-        self.repetition = params.repetition_penalty
-        self.presence = params.presence_penalty
-        self.frequency = params.frequency_penalty
-        self.penalised = self.repetition != 1 or self.presence != 0 or self.frequency != 0
+        self.penalised = params.penalises
         self.counts = Counts(vocab_size) if self.penalised else None
         self.ends = np.array([i for i in end_ids if 0 <= i < vocab_size], np.int32)
         self.biased = np.array(list(params.logit_bias), np.int32)
@@ -181,49 +181,18 @@ cdef class Sampler:
             self.biases = np.array(list(params.logit_bias.values())).astype(np.float32)
         self.place = np.zeros(vocab_size, np.int32)
         self.edited = np.empty(vocab_size, np.float32)
-        self.maxima = np.empty(blocks, np.float32)
-        self.sums = np.empty(blocks, np.uint64)
-        self.items = np.empty((vocab_size, 2), np.uint64)
-        self.row.maxima = &self.maxima[0]
-        self.row.sums = &self.sums[0]
-        self.row.items = <item *>&self.items[0, 0]
-        self.row.size = vocab_size
-        self.row.blocks = blocks
-        self.row.scale = 0 if self.greedy else min(1 / params.temperature, FLT_MAX)
-        self.row.t_min = max(LEAST, math.log(params.min_p)) if params.min_p > 0 else LEAST
+        self.scratch = np.empty(draw_scratch(vocab_size), np.uint8)
+        self.record = packed([Draw(params, seed, 0, np.empty(0, EDIT))], 1).view(np.uint8)
 
-    cdef int enter(self, const float[::1] logits) except -1:
-        if logits.shape[0] != self.vocab_size:
+    cdef int check_width(self, Py_ssize_t width) except -1:
+        if width != self.vocab_size:
             raise MismatchError(
-                f"a row of {logits.shape[0]} logits: expected the vocabulary's {self.vocab_size}"
+                f"a row of {width} logits: expected the vocabulary's {self.vocab_size}"
             )
-        self.row.x = &logits[0]
         return 0
 
-    cdef void edit(self, bint suppress_ends) noexcept nogil:
-        """Suppression, bias and penalties, on a copy of the row."""
-        cdef int i, token
-        cdef float *x = &self.edited[0]
-        memcpy(x, self.row.x, self.vocab_size * sizeof(float))
-        self.row.x = x
-        if suppress_ends:
-            for i in range(self.ends.shape[0]):
-                x[self.ends[i]] = -INFINITY
-        for i in range(self.biased.shape[0]):
-            x[self.biased[i]] += self.biases[i]
-        for i in range(self.counts.num_distinct if self.penalised else 0):
-            token = self.counts.distinct[i]
-            if self.counts.total[token] == 0:
-                continue
-            if x[token] > 0:
-                x[token] /= self.repetition
-            else:
-                x[token] *= self.repetition
-            if self.counts.output[token] > 0:
-                x[token] -= self.presence + self.frequency * <float>self.counts.output[token]
-
-    def draw(self, const float[::1] logits, const int[::1] history, int prompt_len,
-             uint64_t position, bint suppress_ends):
+    def draw(self, const float[::1] logits, const int[::1] history, int prompt_len, int position,
+             bint suppress_ends):
         """The token at ``position``.
 
         Args:
@@ -237,18 +206,20 @@ cdef class Sampler:
             MismatchError: the row has another length than the vocabulary, or the history an id
                 outside it.
         """
-        self.enter(logits)
-        return self._draw(&history[0], <int>history.shape[0], prompt_len, position, suppress_ends)
+        self.check_width(logits.shape[0])
+        edits = self.edits(history, prompt_len, (), suppress_ends)
+        least = INT_MAX if suppress_ends else 0
+        return self._run(&logits[0], edits, position, least, [])[0]
 
-    def draw_run(self, const float[:, ::1] logits, int[::1] history, int prompt_len,
+    def draw_run(self, const float[:, ::1] logits, const int[::1] history, int prompt_len,
                  int position, int min_total, list draft_tokens):
         """The tokens from ``position`` on, one per row, up to the first that is not the draft's.
 
-        Each is ``draw``'s, behind those before it, which are written to the history.
+        Each is ``draw``'s, behind those before it.
 
         Args:
             logits: [K + 1, V] float32, left as they are.
-            history: int32, of which ids are told up to ``position``, with room for the draft.
+            history: int32, of which ids are told up to ``position``.
             prompt_len: how many of them are the prompt.
             position: where the first token will stand.
             min_total: ends are suppressed at positions below it.
@@ -257,38 +228,46 @@ cdef class Sampler:
         Raises:
             MismatchError: as ``draw``; or the rows are not one more than the draft's tokens.
         """
-        cdef int row, token, num_draft = <int>len(draft_tokens)
-        cdef list run = []
-        if logits.shape[0] != num_draft + 1 or history.shape[0] < position + num_draft:
+        cdef int num_draft = <int>len(draft_tokens)
+        if logits.shape[0] != num_draft + 1 or history.shape[0] < position:
             raise MismatchError(
-                f"{logits.shape[0]} rows of logits and room for {history.shape[0]} ids: expected "
-                f"{num_draft + 1} rows for {num_draft} draft tokens, and {position + num_draft} ids"
+                f"{logits.shape[0]} rows of logits and {history.shape[0]} ids: expected "
+                f"{num_draft + 1} rows for {num_draft} draft tokens, and {position} ids"
             )
-        for row in range(num_draft + 1):
-            self.enter(logits[row])
-            token = self._draw(&history[0], position, prompt_len, position, position < min_total)
-            run.append(token)
-            if row == num_draft or token != <int>draft_tokens[row]:
-                break
-            history[position] = token
-            position += 1
-        return run
+        self.check_width(logits.shape[1])
+        edits = self.edits(history[:position], prompt_len, draft_tokens, position < min_total)
+        return self._run(&logits[0, 0], edits, position, min_total, draft_tokens)
 
-    cdef int _draw(self, const int *history, int length, int prompt_len, uint64_t position,
-                   bint suppress_ends) except -1:
-        cdef int token
-        if self.penalised:
-            self.counts.follow(history, length, prompt_len)
-        with nogil:
-            if self.penalised or suppress_ends or self.biased.shape[0] > 0:
-                self.edit(suppress_ends)
-            find_maxima(&self.row)
-            if self.greedy or self.row.max == -INFINITY:
-                token = find_argmax(&self.row)
-            else:
-                self.cut()
-                token = pick(&self.row, philox_uniform(self.seed, position))
-        return token
+    cdef list _run(self, const float *logits, const edit_t[::1] edits, int position, int min_total,
+                   list draft_tokens):
+        """What the op set's kernel draws from each row: where there are edits, from a copy of it."""
+        cdef int row, num_rows = <int>len(draft_tokens) + 1, num_edits = <int>edits.shape[0]
+        cdef int[:, ::1] step = np.zeros((5, num_rows + 1), np.int32)
+        cdef DrawRecord *record = <DrawRecord *>&self.record[0]
+        cdef int wrong = 0
+        cdef list run = []
+        cdef SampleArgs args
+        for row in range(num_rows):
+            step[0, row] = draft_tokens[row - 1] if row else 0
+            step[1, row] = position - 1 + row
+        step[3, 1] = num_rows
+        record.min_total, record.num_edits = min_total, num_edits
+        args.stride, args.draws = 0, record
+        args.edits = <const void *>&edits[0] if num_edits else NULL
+        args.tokens, args.positions, args.row_seqs = &step[0, 0], &step[1, 0], &step[2, 0]
+        args.row_offsets, args.ids, args.wrong = &step[3, 0], &step[4, 0], &wrong
+        args.num_rows, args.size = num_rows, self.vocab_size
+        for row in range(num_rows):
+            args.logits = <float *>logits + <Py_ssize_t>row * self.vocab_size
+            if num_edits:
+                memcpy(&self.edited[0], args.logits, self.vocab_size * sizeof(float))
+                args.logits = &self.edited[0]
+            with nogil:
+                sample_row(&args, row, &self.scratch[0])
+            run.append(step[4, row])
+            if wrong:
+                break
+        return run
 
     def edits(self, const int[::1] history, int prompt_len, draft_tokens, bint suppress_ends):
         """What changes logits in draws behind this history and, row by row, the draft tokens.
@@ -333,25 +312,6 @@ cdef class Sampler:
             edits.of(self.biased[i]).bias = self.biases[i]
         return edits.array[: edits.size]
 
-    cdef void cut(self) noexcept nogil:
-        """Keep what top-k and top-p keep; min-p is the row's least t."""
-        self.row.cut_x = -INFINITY
-        self.row.cut_id = INT_MAX
-        if self.top_k > 0:
-            set_cut(&self.row, find_top(&self.row, self.top_k))
-        if self.top_p < 1:
-            cut_nucleus(&self.row, self.top_p)
-
-    def argmax(self, const float[::1] logits):
-        """The id of the largest logit, ties to the lowest id; NaN never wins.
-
-        Args:
-            logits: [V] float32.
-        """
-        self.enter(logits)
-        find_maxima(&self.row)
-        return find_argmax(&self.row)
-
     def logprobs(self, const float[::1] logits, int token, int n):
         """The token's log probability and the n likeliest tokens', ``x - log sum exp x``.
 
@@ -367,24 +327,35 @@ cdef class Sampler:
             TokenLogprob.
         """
         cdef double norm
-        cdef int i
-        self.enter(logits)
+        cdef float largest
+        cdef uint64_t[::1] keys
+        cdef FindBestArgs args
+        self.check_width(logits.shape[0])
         if not 0 <= token < self.vocab_size:
             raise MismatchError(
                 f"token {token}: expected an id below the vocabulary's size {self.vocab_size}"
             )
         n = min(n, self.vocab_size)
-        keys = []
+        found = np.empty(n + 1, np.uint64)
+        keys = found
+        args.x, args.max, args.keys = &logits[0], &largest, &keys[0]
+        args.size, args.num_best = self.vocab_size, n
         with nogil:
-            find_maxima(&self.row)
-            norm = log_sum_exp(&self.row)
-            if n > 0:
-                find_top(&self.row, n)
-        for i in range(n):
-            keys.append(self.row.items[i].key)
-        keys.sort()
-        top = tuple((key & 0xFFFFFFFF, logprob(key_logit(key), norm)) for key in keys)
+            find_best(&args, 0, &self.scratch[0])
+            norm = log_sum_exp(&logits[0], self.vocab_size, largest)
+        best = np.sort(found[:n]).tolist()
+        top = tuple((key & 0xFFFFFFFF, logprob(key_logit(key), norm)) for key in best)
         return TokenLogprob(token, logprob(logits[token], norm), top)
+
+
+cdef double log_sum_exp(const float *x, int size, float largest) noexcept nogil:
+    """The log of the sum of exp(x), ascending by id; +inf counts as the largest float."""
+    cdef double most = min(largest, FLT_MAX), sum = 0
+    cdef int i
+    for i in range(size):
+        if x[i] > -INFINITY:
+            sum += exp(<double>min(x[i], FLT_MAX) - most)
+    return most + log(sum)
 
 
 cdef double logprob(float x, double norm) noexcept:

@@ -20,8 +20,9 @@ from specrt.ops import Array, Ops
 from specrt.options import MAX_DRAFT
 
 WIDTH = 32
-SURE = 1000.0
-"""The logit of the text's id, beside zeros."""
+SURE = 20.0
+"""The logit of the text's id. All others are normal, so at a temperature of 0.8 nearly each has a
+weight, as draws take longest, and one draw in a million is of another id."""
 
 
 class Stopwatch:
@@ -47,22 +48,23 @@ class Script:
     Args:
         text: [n] int32, the one sequence.
         weights: bytes that each run reads, so that it leaves the caches as a model of that size.
-        watch: has the time of all runs.
-        raised: the logits that the last run raised.
+        watch: has the time of all runs but their draws.
+        draws: has the time of those.
     """
 
     text: np.ndarray
     weights: np.ndarray
     watch: Stopwatch = field(default_factory=Stopwatch)
-    raised: list[tuple[Array, int]] = field(default_factory=list)
+    draws: Stopwatch = field(default_factory=Stopwatch)
 
 
 class ScriptedProgram:
-    """Leaves the text's ids where a forward leaves what it drew, and what they accept.
+    """Leaves the text's ids where a head does, draws, and leaves what the ids accept.
 
     Args:
         script: what it follows.
-        tape: without phases; it wakes the threads and is told times as any other.
+        others: [V] float32, the logits of all ids but the text's.
+        tape: of which only draws are a phase; it wakes the threads and is told times as any other.
     """
 
     step: Any
@@ -70,8 +72,8 @@ class ScriptedProgram:
     logits: Array | None
     outcomes: Array
 
-    def __init__(self, script: Script, tape: Tape) -> None:
-        self._script, self._tape = script, tape
+    def __init__(self, script: Script, others: np.ndarray, tape: Tape) -> None:
+        self._script, self._others, self._tape = script, others, tape
 
     def prepare(self) -> None:
         """Wake the threads."""
@@ -79,43 +81,46 @@ class ScriptedProgram:
 
     def run(self) -> None:
         """One step of one sequence."""
-        self._tape.run()
         start = perf_counter_ns()
         self._script.weights.max()
         rows, first = len(self.ids), int(self.step.positions[0]) + 1
-        expected = self._script.text[first : first + rows]
-        self.ids[:] = expected
+        self.ids[:] = self._script.text[first : first + rows]
         if self.logits is not None:
-            self._raise(self.logits, expected.tolist())
-        wrong = np.flatnonzero(self.step.tokens[1:rows] != expected[:-1])
+            self._raise(self.logits)
+        self._script.watch.stop(start)
+        start = perf_counter_ns()
+        self._tape.run()
+        if self.logits is not None:
+            self._script.draws.stop(start)
+        start = perf_counter_ns()
+        wrong = np.flatnonzero(self.step.tokens[1:rows] != self.ids[:-1])
         m = int(wrong[0]) if len(wrong) else rows - 1
-        self.outcomes[0] = m, expected[m], first + m
+        self.outcomes[0] = m, self.ids[m], first + m
         self._script.watch.stop(start)
 
-    def _raise(self, logits: Array, tokens: list[int]) -> None:
-        for row, token in self._script.raised:
-            row[token] = 0
-        self._script.raised = list(zip(logits, tokens, strict=True))
-        for row, token in self._script.raised:
-            row[token] = SURE
+    def _raise(self, logits: Array) -> None:
+        logits[:] = self._others
+        np.put_along_axis(logits, self.ids[:, None], SURE, axis=1)
 
 
 class ScriptedOps(HostOps):
-    """The host op set, of which only the buffers are used.
+    """The host op set, of which only buffers and draws are used.
 
     Args:
         script: what its programs follow.
+        vocab_size: V.
     """
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, vocab_size: int) -> None:
         super().__init__(threads=2)
         self._script = script
+        self._others = np.random.default_rng(0).standard_normal(vocab_size, np.float32)
 
     @contextmanager
     def record(self) -> Iterator[Any]:
-        """Within the block nothing is recorded but where the results go."""
+        """Within the block nothing is recorded but draws, and where the results go."""
         with super().record() as tape:
-            self._program = ScriptedProgram(self._script, tape)
+            self._program = ScriptedProgram(self._script, self._others, tape)
             yield self._program
 
     def embed(self, weight: Any, step: Any, *, scale: float, out: Array) -> None:
@@ -153,7 +158,7 @@ class BlankTrunk(Trunk):
 
 def blank_decoder(script: Script, vocab_size: int) -> Decoder:
     """A decoder whose context is the script's text."""
-    ops = ScriptedOps(script)
+    ops = ScriptedOps(script, vocab_size)
     return Decoder(
         BlankTrunk(ops, vocab_size),
         ops,

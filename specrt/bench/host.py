@@ -48,7 +48,7 @@ class HostTime:
     """One kind of work.
 
     Args:
-        part: ngram, governor, sampler, "step" without its program, or of that "step draws".
+        part: ngram, governor, sampler, "step" without its program, "step draws" within that.
         case: over what.
         size: of the history or the vocabulary.
         microseconds: of a step or a draw.
@@ -274,7 +274,7 @@ def sampler_calls(case: str, vocabulary: int, calls: int) -> Iterator[Callable[[
 
 
 def step_times(case: StepCase, calls: int) -> list[HostTime]:
-    """A whole step without its program, and of that its draws over the vocabulary.
+    """A whole step without its program, and the draws over the vocabulary in that.
 
     Raises:
         WrongResultError: what was emitted is not what the program was to give.

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from time import perf_counter_ns
-from typing import Any, Final, cast
+from typing import Final
 
 import numpy as np
 
-from specrt._ext.sampler import Sampler
-from specrt.bench.blank_model import Script, Stopwatch, blank_decoder
+from specrt.bench.blank_model import Script, blank_decoder
 from specrt.bench.cases import VOCABULARIES
 from specrt.bench.timing import Latency, WrongResultError, collector_off
 from specrt.options import SamplingParams
@@ -42,7 +41,7 @@ class StepCase:
 
     Args:
         drafts: n-gram drafts under the governor; else every step is plain.
-        sampled: the sampler draws at a temperature; else the target's ids decide.
+        sampled: the program draws at a temperature; else its argmax ids decide.
         cold: programs read more than the caches hold, as a model's weights are.
         history: ids before the first step.
     """
@@ -73,7 +72,7 @@ class StepTime:
 
     Args:
         overhead: all but its program.
-        draws: of that, the sampler's draws over the vocabulary, all of a step's.
+        draws: beside that, what the program draws: all rows, over the whole vocabulary.
         num_steps: of the case's K.
     """
 
@@ -82,23 +81,10 @@ class StepTime:
     num_steps: int
 
 
-class _TimedSampler:
-    """A sampler whose draws are timed."""
-
-    def __init__(self, sampler: Sampler, watch: Stopwatch) -> None:
-        self._sampler, self._watch = sampler, watch
-
-    def draw_run(self, *args: Any) -> list[int]:
-        start = perf_counter_ns()
-        run = self._sampler.draw_run(*args)
-        self._watch.stop(start)
-        return run
-
-
 class _Eager(AdaptivePolicy):
     """Does all that the governor does, and drafts whatever it finds.
 
-    Beside a program of nothing the draws of a window decide what pays, and every stall.
+    Beside a program of nothing but draws they decide what pays, and every stall.
     """
 
     def num_draft(self, member: str, max_draft: int, others: int = 0, gate: float = 0.0) -> int:
@@ -115,7 +101,7 @@ class _Stage:
         length = case.history + BLOCK * (NUM_DRAFT + 1) + NUM_DRAFT + 1
         period = np.random.default_rng(1).integers(0, VOCABULARY - 1, PERIOD, np.int32)
         read = np.ones((COLD_BYTES if case.cold else WARM_BYTES) // 8)  # zeros may share a page
-        self.script, self.draws = Script(np.resize(period, length), read), Stopwatch()
+        self.script = Script(np.resize(period, length), read)
         self.target = blank_decoder(self.script, VOCABULARY)
         self.runtime = Runtime(self.target)
         self.sequence = self.target.open_sequence()
@@ -137,11 +123,10 @@ class _Stage:
     def request(self) -> Request:
         """A request that nothing in the text ends."""
         params = SamplingParams(temperature=0.8 if self.case.sampled else 0.0, seed=1)
-        sampler = _TimedSampler(make_sampler(params, VOCABULARY), self.draws)
         return Request(
             sequence=self.sequence,
             params=params,
-            sampler=cast(Sampler, sampler),
+            sampler=make_sampler(params, VOCABULARY),
             boundary=Boundary(
                 end_ids=frozenset((VOCABULARY - 1,)),
                 stops=(),
@@ -164,8 +149,9 @@ class _Stage:
             start = perf_counter_ns()
             self.runtime.step([request])
             spent = perf_counter_ns() - start
-            overhead = spent - self.script.watch.take()
-            yield request.stats.num_drafted - drafted, overhead, self.draws.take()
+            draws = self.script.draws.take()
+            overhead = spent - self.script.watch.take() - draws
+            yield request.stats.num_drafted - drafted, overhead, draws
             if (call + 1) % BLOCK == 0:
                 self.check()
 

@@ -37,6 +37,7 @@ from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
 from .route import route
+from .sample import HostDraws
 from .select import select
 from .store_rows import store_rows
 from .top_k import top_k
@@ -153,8 +154,9 @@ class HostOps:
         """Step values of at most these numbers."""
         return StepInputs(num_rows, num_seqs, num_pages, ring_pages, self.buffer)
 
-    def draws(self, num_seqs: int, max_edits: int) -> None:
-        """None: samplers read the logits where they are, as far as rows are accepted."""
+    def draws(self, num_seqs: int, max_edits: int) -> HostDraws:
+        """Draws of at most so many windows, and edits of each."""
+        return HostDraws(num_seqs, max_edits, self.buffer, self._do)
 
     def kv_layer(
         self, num_pages: int, num_heads: int, head_dim: int, kv_type: KVType, ring_pages: int

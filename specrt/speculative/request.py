@@ -93,6 +93,7 @@ class Request:
     told: dict[Speculator, int] = field(default_factory=dict)
     upkeep: float = 0.0
     _samples: bool = field(init=False)  # the params', which takes a while to find out
+    _steady_draw: Draw | None = field(init=False, default=None)  # of all steps from some one on
 
     def forget_after_cursor(self) -> None:
         """Drop what a step that did not get to its end noted of tokens that do not count."""
@@ -138,10 +139,15 @@ class Request:
         return len(self.params.logit_bias or ()) + len(self.boundary.end_ids) <= max_draw_ids
 
     def _draw(self, draft_tokens: list[int]) -> Draw:
+        if self._steady_draw is not None:
+            return self._steady_draw
         sequence, holds_back = self.sequence, self._holds_back_ends
         history = sequence.history[: sequence.cursor.num_tokens]
         edits = self.sampler.edits(history, sequence.prompt_len, draft_tokens, holds_back)
-        return Draw(self.params, self.sampler.seed, self.boundary.min_total, edits)
+        draw = Draw(self.params, self.sampler.seed, self.boundary.min_total, edits)
+        if not holds_back and not self.params.penalises:
+            self._steady_draw = draw
+        return draw
 
     @property
     def prompt_listeners(self) -> list[Speculator]:

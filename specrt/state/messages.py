@@ -75,7 +75,8 @@ class Verification(NamedTuple):
     """What a verify computed, flat over the rows of all windows.
 
     Args:
-        ids: [T] int32, each row's drawn token, or the argmax of its logits (ties to the lowest id).
+        ids: [T] int32, each row's drawn token, or the argmax of its logits (ties to the lowest id);
+            a drawing window's rows behind the first whose id is not the draft's may have either.
         row_offsets: the rows of window b are ``row_offsets[b] : row_offsets[b + 1]``.
         outcomes: [B, 3] int32 on the host, what each window's ids accept: m, the next token, and
             the cache length behind the rows that are kept then.

@@ -1,6 +1,6 @@
 """Tokens drawn in verify are the sampler's, and only what they accept comes to the host.
 
-The kernels run on the emulator, once by name and once below CuPy's place.
+CUDA kernels run on the emulator, once by name and once below CuPy's place.
 """
 
 import sys
@@ -19,8 +19,8 @@ from tests.models_on_disk import golden_arrays, load_golden
 from tests.running import run, same
 from tests.test_lossless import SETTINGS, run_mixed, with_tokens
 
-pytestmark = needs_emulator
-
+DEVICES = ["cpu", pytest.param("emulator", marks=needs_emulator)]
+on_devices = pytest.mark.parametrize("device", DEVICES)
 DRAWN = {name: replace(params, logprobs=None) for name, params in SETTINGS.items()}
 del DRAWN["greedy"]
 DRAWN["many biases"] = SamplingParams(
@@ -29,13 +29,13 @@ DRAWN["many biases"] = SamplingParams(
 COUNT = 12
 
 
-def load(name, device="emulator", **options):
+def load(name, device, **options):
     return load_golden(name, device=device, kv_type="f16", context=512, **options)
 
 
 @cache
-def emulated(name):
-    return load(name, max_sequences=4)
+def loaded(name, device):
+    return load(name, device, max_sequences=4)
 
 
 def prompt(name):
@@ -69,23 +69,25 @@ def by_sampler(llm, ids, params, monkeypatch):
         return run(llm, ids, params)
 
 
+@on_devices
 @pytest.mark.parametrize(
     ("name", "setting"),
     [*(("llama-quant", setting) for setting in DRAWN), ("gemma3", "penalties")],
 )
-def test_tokens_are_those_of_the_sampler(name, setting, verified, monkeypatch):
-    llm, params = emulated(name), with_tokens(DRAWN[setting], COUNT)
+def test_tokens_are_those_of_the_sampler(name, setting, device, verified, monkeypatch):
+    llm, params = loaded(name, device), with_tokens(DRAWN[setting], COUNT)
     expected = by_sampler(llm, prompt(name), params, monkeypatch)
     seen = verified(llm)
     same(run(llm, prompt(name), params), expected)
     assert seen == [([True], False)] * COUNT
 
 
+@on_devices
 @pytest.mark.parametrize(
     ("setting", "num_draft"), [("hot", 1), ("penalties", 4), ("greedy penalties", 3)]
 )
-def test_speculation_changes_nothing(setting, num_draft, verified):
-    llm, params = emulated("llama-quant"), with_tokens(DRAWN[setting], 24)
+def test_speculation_changes_nothing(setting, num_draft, device, verified):
+    llm, params = loaded("llama-quant", device), with_tokens(DRAWN[setting], 24)
     plain = run(llm, prompt("llama-quant"), params)
     cell, seen = Cell(setting, "scripted", num_draft), verified(llm)
     for seed in range(8):
@@ -96,11 +98,12 @@ def test_speculation_changes_nothing(setting, num_draft, verified):
     assert all(seen == ([True], False) for seen in seen)
 
 
+@on_devices
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_ends_are_held_back(temperature, verified, monkeypatch):
+def test_ends_are_held_back(temperature, device, verified, monkeypatch):
     """A greedy one draws until then, and goes on with the argmax."""
     name = "llama-quant"
-    llm, least = emulated(name), 8
+    llm, least = loaded(name, device), 8
     params = SamplingParams(temperature, seed=3, max_tokens=COUNT, ignore_eos=True)
     whole = run(llm, prompt(name), params).token_ids
     params = replace(params, stop_token_ids=(whole[2], whole[4]), min_tokens=least)
@@ -115,8 +118,9 @@ def test_ends_are_held_back(temperature, verified, monkeypatch):
         same(run_mixed(llm, plain, params, Cell("ends", "scripted", 3), seed), plain)
 
 
-def test_who_draws_on_the_host_does_so_in_every_step(verified, monkeypatch):
-    llm, ids = emulated("llama-quant"), prompt("llama-quant")
+@on_devices
+def test_who_draws_from_logits_does_so_in_every_step(device, verified, monkeypatch):
+    llm, ids = loaded("llama-quant", device), prompt("llama-quant")
     params = with_tokens(DRAWN["many biases"], 12)
     expected, seen = run(llm, ids, params), verified(llm)
     monkeypatch.setattr(llm.target, "max_draw_ids", len(params.logit_bias) - 1)
@@ -126,9 +130,10 @@ def test_who_draws_on_the_host_does_so_in_every_step(verified, monkeypatch):
     assert seen == [([False], True)] * 24
 
 
-def test_all_kinds_beside_each_other(verified):
+@on_devices
+def test_all_kinds_beside_each_other(device, verified):
     """Greedy, drawn and with log probabilities, each as if alone, whatever the others are."""
-    llm, ids = emulated("llama-quant"), prompt("llama-quant")
+    llm, ids = loaded("llama-quant", device), prompt("llama-quant")
     kinds = [
         (9, SamplingParams()),
         (8, DRAWN["penalties"]),
@@ -150,6 +155,7 @@ def test_all_kinds_beside_each_other(verified):
     assert any(len(set(draws)) == 2 and not logits for draws, logits in seen)
 
 
+@needs_emulator
 def test_the_cuda_device_draws_the_same_from_graphs(monkeypatch):
     """What is replayed reads each step's edits, and those of other requests."""
     cupy = FakeCupy()
@@ -157,11 +163,12 @@ def test_the_cuda_device_draws_the_same_from_graphs(monkeypatch):
     llm, ids = load("llama-quant", "cuda", max_sequences=4), prompt("llama-quant")
     for setting in ("warm", "penalties", "many biases"):
         params = with_tokens(DRAWN[setting], COUNT)
-        expected = run(emulated("llama-quant"), ids, params)
+        expected = run(loaded("llama-quant", "emulator"), ids, params)
         same(llm.generate(ids, params), expected)
     assert cupy.num_graph_launches > 3 * (COUNT - 2)
 
 
+@needs_emulator
 @pytest.mark.parametrize("setting", ["warm", "penalties"])
 def test_a_drawing_step_brings_back_three_integers(setting, monkeypatch):
     cupy = FakeCupy()
@@ -180,10 +187,11 @@ def test_a_drawing_step_brings_back_three_integers(setting, monkeypatch):
     assert cupy.launches == []
 
 
-def test_the_memory_plan_counts_what_draws_take():
-    llm = emulated("llama-quant")
-    plan = memory_plan(llm.gguf, context=512, max_sequences=4, device="emulator")
-    one = memory_plan(llm.gguf, context=512, max_sequences=1, device="emulator")
+@on_devices
+def test_the_memory_plan_counts_what_draws_take(device):
+    llm = loaded("llama-quant", device)
+    plan = memory_plan(llm.gguf, context=512, max_sequences=4, device=device)
+    one = memory_plan(llm.gguf, context=512, max_sequences=1, device=device)
     assert llm.plan.buffers == plan.buffers
     vocab_size = llm.target.vocab_size
     assert plan.buffers - one.buffers >= 3 * (64 + 16 * min(vocab_size, 512 + 1024))

@@ -298,3 +298,44 @@ static inline void v16f_load_pairs(const float *p, v16f *first, v16f *second)
     *second = SIMD_F(simd_in_order(_mm256_shuffle_ps(a, b, 0xdd)),
                      simd_in_order(_mm256_shuffle_ps(c, d, 0xdd)));
 }
+
+/* Sixteen whole numbers of 64 bits. */
+typedef struct { __m256i v[4]; } v16l;
+static inline v16l v16l_add(v16l a, v16l b)
+{
+    for (int i = 0; i < 4; i++)
+        a.v[i] = _mm256_add_epi64(a.v[i], b.v[i]);
+    return a;
+}
+/* Rounded to nearest even; the caller keeps a from 0 to 2^51, which added to 2^52 lies in the low
+ * bits. */
+static inline __m256i simd_to_long(__m128 a)
+{
+    const __m256d integer = _mm256_set1_pd(0x1p52);
+    const __m256d sum = _mm256_add_pd(_mm256_cvtps_pd(a), integer);
+    return _mm256_sub_epi64(_mm256_castpd_si256(sum), _mm256_castpd_si256(integer));
+}
+static inline v16l v16f_to_long(v16f a)
+{
+    return (v16l){{simd_to_long(_mm256_castps256_ps128(a.lo)),
+                   simd_to_long(_mm256_extractf128_ps(a.lo, 1)),
+                   simd_to_long(_mm256_castps256_ps128(a.hi)),
+                   simd_to_long(_mm256_extractf128_ps(a.hi, 1))}};
+}
+static inline void v16l_store(uint64_t *p, v16l a)
+{
+    for (int i = 0; i < 4; i++)
+        _mm256_storeu_si256((__m256i *)(p + 4 * i), a.v[i]);
+}
+static inline uint64_t v16l_reduce_add(v16l a)
+{
+    uint64_t lane[4];
+    const __m256i low = _mm256_add_epi64(a.v[0], a.v[1]), high = _mm256_add_epi64(a.v[2], a.v[3]);
+    _mm256_storeu_si256((__m256i *)lane, _mm256_add_epi64(low, high));
+    return lane[0] + lane[1] + lane[2] + lane[3];
+}
+/* Lane i as bit i. */
+static inline uint32_t v16m_bits(v16m m)
+{
+    return (uint32_t)_mm256_movemask_ps(m.lo) | (uint32_t)_mm256_movemask_ps(m.hi) << 8;
+}

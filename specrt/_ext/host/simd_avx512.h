@@ -176,3 +176,27 @@ static inline void v16f_load_pairs(const float *p, v16f *first, v16f *second)
     *first = _mm512_permutex2var_ps(low, even, high);
     *second = _mm512_permutex2var_ps(low, odd, high);
 }
+
+/* Sixteen whole numbers of 64 bits. */
+typedef struct { __m512i lo, hi; } v16l;
+static inline v16l v16l_add(v16l a, v16l b)
+{
+    return (v16l){_mm512_add_epi64(a.lo, b.lo), _mm512_add_epi64(a.hi, b.hi)};
+}
+/* Rounded to nearest even; the caller keeps a from 0 to 2^51. */
+static inline v16l v16f_to_long(v16f a)
+{
+    return (v16l){_mm512_cvtps_epi64(_mm512_castps512_ps256(a)),
+                  _mm512_cvtps_epi64(_mm512_extractf32x8_ps(a, 1))};
+}
+static inline void v16l_store(uint64_t *p, v16l a)
+{
+    _mm512_storeu_si512(p, a.lo);
+    _mm512_storeu_si512(p + 8, a.hi);
+}
+static inline uint64_t v16l_reduce_add(v16l a)
+{
+    return (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(a.lo, a.hi));
+}
+/* Lane i as bit i. */
+static inline uint32_t v16m_bits(v16m m) { return m; }

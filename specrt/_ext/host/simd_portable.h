@@ -213,3 +213,38 @@ static inline void v16f_load_pairs(const float *p, v16f *first, v16f *second)
         second->v[i] = p[2 * i + 1];
     }
 }
+
+/* Sixteen whole numbers of 64 bits. */
+typedef struct { uint64_t v[LANES]; } v16l;
+static inline v16l v16l_add(v16l a, v16l b) { SIMD_MAP(v16l, a.v[i] + b.v[i]); }
+/* Rounded to nearest even; the caller keeps a from 0 to 2^51, which added to 2^52 lies in the low
+ * bits. */
+static inline v16l v16f_to_long(v16f a)
+{
+    const double integer = 0x1p52;
+    uint64_t base;
+    v16l r;
+    memcpy(&base, &integer, 8);
+    for (int i = 0; i < LANES; i++) {
+        const double sum = (double)a.v[i] + integer;
+        memcpy(&r.v[i], &sum, 8);
+        r.v[i] -= base;
+    }
+    return r;
+}
+static inline void v16l_store(uint64_t *p, v16l a) { memcpy(p, a.v, sizeof a.v); }
+static inline uint64_t v16l_reduce_add(v16l a)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < LANES; i++)
+        sum += a.v[i];
+    return sum;
+}
+/* Lane i as bit i. */
+static inline uint32_t v16m_bits(v16m m)
+{
+    uint32_t bits = 0;
+    for (int i = 0; i < LANES; i++)
+        bits |= (uint32_t)(m.v[i] != 0) << i;
+    return bits;
+}
