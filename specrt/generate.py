@@ -204,6 +204,7 @@ class Generator:
         while request.sequence.cursor.finish_reason is None:
             self._step([request], start)
             yield shown.piece(request)
+        self.runtime.settle(request)
 
     def stream(self, ids: list[int], params: SamplingParams, spec: Spec) -> Stream:
         """A stream in a sequence of its own."""
@@ -271,8 +272,6 @@ class Generator:
         for request in requests:
             if request.stats.time_to_first_token is None:
                 request.stats.time_to_first_token = (time.perf_counter() - start) * 1e3
-            if request.sequence.cursor.finish_reason is not None:
-                self.runtime.settle(request)
 
 
 def _integers(prompt: Sequence[int] | np.ndarray) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from specrt.devices import available_memory
-from specrt.drafters.nextn_head import own_nextn
+from specrt.drafters.nextn_head import NextNHead, own_nextn
 from specrt.errors import OptionError
 from specrt.experts import experts_of
 from specrt.gguf.reader import GGUFFile
@@ -240,7 +240,9 @@ def memory_plan(
     if head is None:
         return plan
     before = ops.total
-    own_nextn(head, trunk, target, head_ids)
+    loaded = own_nextn(head, trunk, target, head_ids)
+    if isinstance(loaded, NextNHead):
+        target.make_taps(loaded.taps)
     return replace(plan, drafter=ops.total - before)
 
 

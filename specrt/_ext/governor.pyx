@@ -10,6 +10,7 @@ cdef double CHANGE = 2.0  # of the scale, after which the ratios may be others
 cdef double PAUSE = 30.0  # seconds of calls between two measurements, which take a tenth of one
 
 cdef double CLEAR = 1.5  # unless drafting is clearly faster
+cdef double COLD = 3.0  # times as long a draft behind a pause may take
 cdef double NEARLY = 0.95  # of the best rate: a size that was never measured is tried
 
 
@@ -242,6 +243,7 @@ cdef class Acceptance:
     cdef int num_asked             # K of this step
     cdef long asked_in             # the last step that asked
     cdef bint cold                 # the step before it did not
+    cdef int slow                  # drafts in a row that took far longer than known
     cdef bint probing              # it does not look worth it
     cdef double memory, idle_memory, propose_memory, prior_weight
 
@@ -337,7 +339,7 @@ cdef class AdaptivePolicy:
     other sequences in it, taken to be plain:
 
         rate(K) = (B + sum_{i<=K} Q_i A_i)
-                  / (c(B - 1) + sum_{i<=K} Q_i (c(B - 1 + i) - c(B - 2 + i)) + draft(K))
+                  / (c(B - 1) + sum_{i<=K} Q_i (c(B - 1 + i) - c(B - 2 + i)) + c(0) draft(K))
 
     K is worth it if it beats a plain step by the margin, since costs are known only so well. While
     drafting is not clearly faster, a plain step now and then measures what it is compared with. K
@@ -349,8 +351,8 @@ cdef class AdaptivePolicy:
     speculators spend on hearing of the kept rows is subtracted too, up to half of the allowance,
     since it goes on whether drafts do or not. A draft that missed costs at least ``least_loss``,
     whatever the curves say. No draft is longer than the credit could pay if half as much of it
-    matched as is expected. Where none looks worth it, a short probe goes out whenever the credit pays for it. So drafting that
-    never pays loses the allowance, and what upkeep is above half of it, and yet it never parks for
+    matched as is expected. Where none looks worth it, a short probe goes out whenever the credit
+    pays for it. So drafting that never pays loses the allowance, and what upkeep is above half of it, and yet it never parks for
     good. A drafter that proposes nothing costs a plain step, and is no failure.
 
     Args:
@@ -385,7 +387,9 @@ cdef class AdaptivePolicy:
 
     def wants_draft_costs(self, str member):
         """True if what the named speculator's drafts take is not known, and what a step takes is."""
-        return self.rows.samples[0] >= 3 and self._drafts_of(member).next_seed == 0
+        cdef int known = self.rows.reference
+        return known >= 0 and self.rows.samples[known] >= 3 and (
+            self._drafts_of(member).next_seed == 0)
 
     def seed_draft_costs(self, str member, dict seconds):
         """Begin with drafts that were measured on purpose, by their tokens; for all policies."""
@@ -393,8 +397,8 @@ cdef class AdaptivePolicy:
         self._drafts_of(member).seed({size: cost / unit for size, cost in seconds.items()})
 
     cdef double _unit(self) noexcept:
-        """Seconds of a plain step of one sequence; 0 before they are known."""
-        return 0 if self.rows.doubts(0) else self.rows._at(0)
+        """Seconds of a plain step of one sequence by the curve; 0 before any step."""
+        return self.rows._at(0)
 
     @property
     def plain_seconds(self):
@@ -444,9 +448,10 @@ cdef class AdaptivePolicy:
         if unit > 0:
             known = source.drafts._charge(num_proposed)
             # Behind a pause caches and code are cold: that is paid for, but no draft in a row costs
-            # so much.
-            if source.cold and 0 < known < seconds / unit:
-                self.spent += min(seconds, 2 * known * unit)
+            # so much. What takes far longer again and again has changed.
+            source.slow = source.slow + 1 if seconds > COLD * known * unit else 0
+            if source.cold and 0 < known < seconds / unit and source.slow < 3:
+                self.spent += min(seconds, COLD * known * unit)
             else:
                 source.drafts._add(num_proposed, seconds / unit)
                 self.spent += unit * source.drafts._charge(num_proposed)

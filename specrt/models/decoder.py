@@ -242,6 +242,12 @@ class Decoder:
         """
         return self._tap_rows.kept(sequence, start, end, taps)
 
+    def make_taps(self, taps: Collection[Tap]) -> None:
+        """Make the room for taps that else their first use makes."""
+        for tap in taps:
+            self._tap_rows.ring(tap)
+            self._prefilled(tap)
+
     def rollback(self, sequence: Sequence, num_kept: int) -> Cursor:
         """The cursor after the last verify if its first ``num_kept`` rows are kept.
 

@@ -28,7 +28,7 @@ def draft_token(
     With ``share = 1 / sum_i exp(logits[b, i] - logits[b, 0])``, ascending, and
     ``p = positions[b] + 1``: ``tokens[b, p % R] = id``, ``shares[b, p % R] = share``; the step's
     row b becomes that id at position p, or at the context's last one. ``stop`` is 1 if no share
-    reaches its gate, else 0.
+    reaches its gate, else 0: whoever drafts for several sequences goes on while one of them passes.
 
     Args:
         ids: [B, k] int32, best first, as ``top_k`` writes them.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from specrt import SamplingParams, SpecOptions
+from specrt import GovernorOptions, SamplingParams, SpecOptions
 from specrt.drafters.hidden_rows import RING
 from specrt.drafters.nextn_head import PIECE, TAKEN_IN, WAITING
 from specrt.errors import MismatchError
@@ -162,6 +162,25 @@ def test_a_session_goes_back_and_on_with_its_head(llm):
             assert got.token_ids == expected.token_ids
             assert got.stats.num_accepted_counts == expected.stats.num_accepted_counts
             assert got.stats.num_drafted
+
+
+@pytest.mark.parametrize("pieces", [1, 9])
+def test_a_turn_that_was_left_is_gone_on_with(llm, pieces, tmp_path):
+    """Nothing is prefilled anew: a parked head has heard of all rows, in a saved session too."""
+    parked = SpecOptions(type="draft-head", num_draft=3, governor=GovernorOptions(first_credit=0))
+    with llm.session() as session:
+        stream = session.stream(PROMPT[:30], SamplingParams(max_tokens=40), spec=parked)
+        for _ in range(pieces):
+            next(stream)
+        stream.close()
+        consumed = session.cached_tokens
+        session.save(tmp_path / "saved.npz")
+        turn = [*PROMPT[:30], *stream.completion.token_ids, 5, 6]
+        got = session.generate(turn, SamplingParams(max_tokens=5), spec=parked)
+        assert got.stats.cached_tokens == consumed == len(turn) - 3
+    with type(session).load(llm, tmp_path / "saved.npz") as session:
+        again = session.generate(turn, SamplingParams(max_tokens=5), spec=parked)
+        assert again.stats.cached_tokens == consumed and again.token_ids == got.token_ids
 
 
 @pytest.mark.parametrize("length", [2, TAKEN_IN // 2, TAKEN_IN + 3, RING + 50])

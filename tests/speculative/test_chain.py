@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from toys import Rows, Scripted, request_of
 
+from specrt.models.tap_rows import RING
+from specrt.options import MAX_DRAFT
 from specrt.speculative import chain
 from specrt.speculative.algorithms.ngram import NgramSpeculator
 from specrt.state.messages import Draft, Kept
@@ -115,6 +117,11 @@ def test_who_is_asked_has_heard_of_all_kept_rows_once():
     requests[0].sequence.cursor = Cursor(num_tokens=4, cache_len=3)
     draft(requests[0])
     assert ngram.told[1:] == [[Kept(requests[0].sequence, 2, [3], 4, {})]]
+
+
+def test_targets_keep_taps_for_as_long_as_nobody_may_hear_of_them():
+    """Rows that nobody has heard of, a window behind them, and one that was rejected."""
+    assert chain.BACKLOG + 2 * (MAX_DRAFT + 1) <= RING
 
 
 def test_who_is_not_asked_hears_of_rows_before_they_are_too_many():

@@ -441,6 +441,39 @@ def test_a_draft_behind_a_pause_is_paid_for_and_teaches_nothing():
     assert governor.drafts[DRAFTER].at(2) > 0.5
 
 
+def test_a_parked_drafter_that_became_dear_is_paid_for_as_that():
+    """All its drafts are behind a pause; ten times as dear as measured, they lose no more."""
+    policy = Governor().policy()
+    policy.rows.seed({0: PLAIN, 4: 2 * PLAIN})
+    policy.seed_draft_costs(DRAFTER, {0: 0.3 * PLAIN, 4: 0.3 * PLAIN})
+    for dearness in (0.6, 1.5, 3.0):
+        lost = 0.0
+        for _ in range(4000):
+            num_draft = policy.num_draft(DRAFTER, 4)
+            if num_draft:
+                policy.proposed(DRAFTER, num_draft, dearness * PLAIN, [])
+                lost += dearness
+            seconds = policy.rows.at(num_draft)
+            lost += seconds / PLAIN - 1
+            policy.rows.add(num_draft, seconds)
+            policy.observe(num_draft, 0)
+        assert lost < 0.02 * 4000, dearness
+
+
+def test_drafts_beside_another_sequence_cost_what_they_take():
+    """Two sequences from the first step on, so a step of one was never seen."""
+    policy = Governor().policy()
+    drafting = 0
+    for _ in range(300):
+        num_draft = policy.num_draft(DRAFTER, 4, 1)
+        if num_draft:
+            policy.proposed(DRAFTER, num_draft, 100 * PLAIN, [])
+        drafting += num_draft > 0
+        policy.rows.add(1 + num_draft, 3 * PLAIN)
+        policy.observe(num_draft, num_draft // 2, 0.0, 1)
+    assert drafting < 30
+
+
 def test_drafts_are_measured_once_plain_steps_are_known():
     policy = Governor().policy()
     plain_step(policy)
