@@ -102,12 +102,12 @@ def measure(
         alone = [Contestant(e.name, PREFILL) for e in engines]
         timed = [cases.random((1, number, i), plan.prefill, 1) for i in range(PREFILL_JOBS)]
         jobs = [(str(i), PREFILL, job) for i, job in enumerate(timed)]
-        yield from _pass(engines, alone, cases, number, jobs, plan)
+        yield from one_pass(engines, alone, cases, number, jobs, plan)
         jobs = [(case.prompt.id, case.prompt.category, case.job) for case in asked]
-        yield from _pass(engines, plain + drafting, cases, number, jobs, plan)
+        yield from one_pass(engines, plain + drafting, cases, number, jobs, plan)
 
 
-def _pass(
+def one_pass(
     engines: Sequence[Engine],
     contestants: Sequence[Contestant],
     cases: Cases,
