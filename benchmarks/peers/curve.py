@@ -1,4 +1,4 @@
-"""What drafts of the file's own head cost and gain specrt and llama.cpp, by synthetic acceptance."""
+"""Measure what the file's own draft head costs and gains specrt and llama.cpp by acceptance."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -114,7 +114,7 @@ def one_pass(
     number: int,
     jobs: Sequence[tuple[str, str, Job]],
     plan: Plan,
-) -> Iterator[Sample]:
+) -> Generator[Sample, None, None]:
     """Start them all, let each answer every job, and stop them, come what may."""
     by_name = {engine.name: engine for engine in engines}
     with ExitStack() as stack:

@@ -80,7 +80,7 @@ class SyntheticSpeculator(WrongSpeculator):
 
 
 class SyntheticHead(SyntheticSpeculator):
-    """Another speculator that works in vain: it drafts, hears and forgets, and its ids are replaced.
+    """Another speculator that drafts, hears and forgets, and whose ids are replaced.
 
     So a draft costs what the other's costs, and is right as often as one likes.
 
