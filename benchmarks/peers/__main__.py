@@ -1,16 +1,16 @@
-"""``python -m benchmarks.peers [build|run]``."""
+"""``python -m benchmarks.peers [build|run|curve]``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from benchmarks.peers import build, run
+from benchmarks.peers import build, curve, run
 from specrt.bench.timing import WrongResultError
 from specrt.cli.exits import exit_status
 from specrt.cli.flags import Parser
 
-COMMANDS = {"build": build, "run": run}
+COMMANDS = {"build": build, "run": run, "curve": curve}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

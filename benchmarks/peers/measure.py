@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -102,19 +102,19 @@ def measure(
         alone = [Contestant(e.name, PREFILL) for e in engines]
         timed = [cases.random((1, number, i), plan.prefill, 1) for i in range(PREFILL_JOBS)]
         jobs = [(str(i), PREFILL, job) for i, job in enumerate(timed)]
-        yield from _pass(engines, alone, cases, number, jobs, plan)
+        yield from one_pass(engines, alone, cases, number, jobs, plan)
         jobs = [(case.prompt.id, case.prompt.category, case.job) for case in asked]
-        yield from _pass(engines, plain + drafting, cases, number, jobs, plan)
+        yield from one_pass(engines, plain + drafting, cases, number, jobs, plan)
 
 
-def _pass(
+def one_pass(
     engines: Sequence[Engine],
     contestants: Sequence[Contestant],
     cases: Cases,
     number: int,
     jobs: Sequence[tuple[str, str, Job]],
     plan: Plan,
-) -> Iterator[Sample]:
+) -> Generator[Sample, None, None]:
     """Start them all, let each answer every job, and stop them, come what may."""
     by_name = {engine.name: engine for engine in engines}
     with ExitStack() as stack:

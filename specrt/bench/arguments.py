@@ -50,6 +50,14 @@ def share(text: str) -> float:
     return value
 
 
+def shares(text: str) -> list[float]:
+    """Numbers from 0 to 1, between commas."""
+    found = [share(name) for name in names(text)]
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected numbers joined by commas")
+    return sorted(set(found))
+
+
 def names(text: str) -> list[str]:
     """What stands between commas."""
     return [name.strip() for name in text.split(",") if name.strip()]

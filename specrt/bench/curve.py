@@ -134,11 +134,14 @@ def break_evens(seconds: np.ndarray) -> list[float | None]:
     Args:
         seconds: [T] float64, c.
     """
-    return [_break_even(float(one / seconds[0]), rows) for rows, one in enumerate(seconds, 1)]
+    return [break_even(float(one / seconds[0]), rows) for rows, one in enumerate(seconds, 1)]
 
 
-def _break_even(steps: float, rows: int) -> float | None:
-    """None if all T tokens are too few."""
+def break_even(steps: float, rows: int) -> float | None:
+    """The acceptance with which a step of so many rows emits as much as so many plain steps.
+
+    None if all T tokens are too few.
+    """
     if steps > rows:
         return None
     powers, low, high = np.arange(rows), 0.0, 1.0

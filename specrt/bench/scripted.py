@@ -6,6 +6,7 @@ import numpy as np
 
 from specrt.options import MAX_DRAFT
 from specrt.speculative.runtime import Runtime
+from specrt.speculative.speculator import Speculator
 from specrt.speculative.target import Target
 from specrt.state.messages import Draft, DraftContext, Kept, Tap, Verification, Window
 from specrt.state.sequence import Sequence
@@ -76,6 +77,44 @@ class SyntheticSpeculator(WrongSpeculator):
             right if self._right[position % POSITIONS] else other
             for position, (right, other) in enumerate(zip(truth, wrong, strict=True), end)
         ]
+
+
+class SyntheticHead(SyntheticSpeculator):
+    """Another speculator that drafts, hears and forgets, and whose ids are replaced.
+
+    So a draft costs what the other's costs, and is right as often as one likes.
+
+    Args:
+        drafter: who works.
+        acceptance, seed: of what is proposed in place of its ids.
+    """
+
+    name = "synthetic-head"
+    can_arm_after_prefix_reuse = False
+    wants_prompt = True
+
+    def __init__(self, drafter: Speculator, acceptance: float, seed: int = 0) -> None:
+        super().__init__(acceptance, seed)
+        self._drafter = drafter
+        self.taps = drafter.taps
+        self.max_draft = drafter.max_draft
+
+    def propose(self, contexts: list[DraftContext]) -> list[Draft]:
+        """Its work, and other ids."""
+        self._drafter.propose([context._replace(pmin=0.0) for context in contexts])
+        return super().propose(contexts)
+
+    def commit(self, kept: list[Kept]) -> None:
+        """The other's."""
+        self._drafter.commit(kept)
+
+    def reset(self, sequence: Sequence) -> None:
+        """The other's."""
+        self._drafter.reset(sequence)
+
+    def heard(self, sequence: Sequence) -> int:
+        """The other's."""
+        return self._drafter.heard(sequence)
 
 
 class ForcedRuntime(Runtime):

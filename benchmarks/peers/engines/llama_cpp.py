@@ -188,6 +188,15 @@ def ngram_types(binary: Path) -> list[str]:
     return found
 
 
+def synthetic_type(num_draft: int, acceptance: float) -> str:
+    """Drafts of K tokens by the file's own head, each accepted with that probability.
+
+    The server takes what is accepted up to each position: a, a^2 .. a^K. Its answers mean nothing.
+    """
+    rates = ",".join(f"{acceptance**place:.9g}" for place in range(1, num_draft + 1))
+    return f"draft-mtp --spec-draft-n-max {num_draft} --spec-synth-rates {rates}"
+
+
 def fastest_flash(
     engine: LlamaCpp, probes: Iterable[Job]
 ) -> tuple[tuple[tuple[str, Flash], ...], dict[str, dict[Flash, float]]]:
