@@ -1,4 +1,4 @@
-"""Draft, verify, accept, rollback, commit: once, for every algorithm and model."""
+"""Commit, draft, verify, accept, rollback: once, for every algorithm and model."""
 
 from __future__ import annotations
 
