@@ -139,7 +139,7 @@ class Session:
 
     def close(self) -> None:
         """Give the sequence back, behind the step that runs; a second call changes nothing."""
-        sequence, self._sequence = self._sequence, None
+        sequence, self._sequence, self._request = self._sequence, None, None
         if sequence is None:
             return
         release = partial(self._target.close_sequence, sequence)

@@ -352,8 +352,9 @@ cdef class AdaptivePolicy:
     since it goes on whether drafts do or not. A draft that missed costs at least ``least_loss``,
     whatever the curves say. No draft is longer than the credit could pay if half as much of it
     matched as is expected. Where none looks worth it, a short probe goes out whenever the credit
-    pays for it. So drafting that never pays loses the allowance, and what upkeep is above half of it, and yet it never parks for
-    good. A drafter that proposes nothing costs a plain step, and is no failure.
+    pays for it. So drafting that never pays loses the allowance, and what upkeep is above half of
+    it, and yet it never parks for good. A drafter that proposes nothing costs a plain step, and is
+    no failure.
 
     Args:
         rows: the cost of the target's steps by their rows but one, shared by its sequences.
@@ -393,12 +394,8 @@ cdef class AdaptivePolicy:
 
     def seed_draft_costs(self, str member, dict seconds):
         """Begin with drafts that were measured on purpose, by their tokens; for all policies."""
-        cdef double unit = self._unit()
+        cdef double unit = self.rows._at(0)
         self._drafts_of(member).seed({size: cost / unit for size, cost in seconds.items()})
-
-    cdef double _unit(self) noexcept:
-        """Seconds of a plain step of one sequence by the curve; 0 before any step."""
-        return self.rows._at(0)
 
     @property
     def plain_seconds(self):
@@ -442,7 +439,7 @@ cdef class AdaptivePolicy:
     def proposed(self, str member, int num_proposed, double seconds, list confidences=[]):
         """Hear what a speculator that was asked proposed, how sure it is, and how long it took."""
         cdef Acceptance source = self._member(member)
-        cdef double unit = self._unit(), known
+        cdef double unit = self.rows._at(0), known
         num_proposed = min(num_proposed, SIZES - 1)
         source.count_proposed(num_proposed, confidences)
         if unit > 0:

@@ -12,7 +12,7 @@ import numpy as np
 from specrt.bench.ops_around import PlainCalls
 from specrt.bench.prompts import Prompt
 from specrt.bench.rollback_targets import ReplayTarget, SnapshotTarget
-from specrt.bench.scripted import SyntheticSpeculator
+from specrt.bench.scripted import SyntheticHead
 from specrt.completion import Completion
 from specrt.drafters.nextn import NextNWeights, load_weights
 from specrt.drafters.nextn_head import NextNHead
@@ -32,8 +32,7 @@ from specrt.settings import (
 from specrt.speculative.algorithms.draft_head import DraftHeadSpeculator
 from specrt.speculative.registry import Registry, SpeculatorFactory
 from specrt.speculative.speculation import Speculation
-from specrt.state.messages import Draft, DraftContext, Kept
-from specrt.state.sequence import Sequence
+from specrt.state.messages import Kept
 from specrt.stream import Stream
 
 DEFAULT: Final = "default"
@@ -218,37 +217,6 @@ class ClockedHead(DraftHeadSpeculator):
             self.seconds += time.perf_counter() - start
 
 
-class SyntheticHead(SyntheticSpeculator):
-    """Drafts what a synthetic speculator drafts, behind a head that does its work for nothing.
-
-    Args:
-        acceptance: the probability that a token is right.
-        head: drafts as many tokens as are asked for, and follows the sequence.
-    """
-
-    def __init__(self, acceptance: float, head: DraftHeadSpeculator) -> None:
-        super().__init__(acceptance)
-        self._head = head
-        self.taps, self.wants_prompt = head.taps, head.wants_prompt
-        self.can_arm_after_prefix_reuse = head.can_arm_after_prefix_reuse
-
-    def propose(self, contexts: list[DraftContext]) -> list[Draft]:
-        """A draft for each; the head's are not looked at."""
-        self._head.propose([context._replace(pmin=0.0) for context in contexts])
-        return super().propose(contexts)
-
-    def commit(self, kept: list[Kept]) -> None:
-        """The head hears of it."""
-        self._head.commit(kept)
-
-    def reset(self, sequence: Sequence) -> None:
-        """The head follows by itself."""
-
-    def heard(self, sequence: Sequence) -> int:
-        """The head's."""
-        return self._head.heard(sequence)
-
-
 class Variant:
     """A target, a head and who generates with them.
 
@@ -271,7 +239,7 @@ class Variant:
             self.target = ablation.target(model)
             own = ablation.head(model, self.target)
         self.head = head = ClockedHead(own)
-        synthetic = None if model.acceptance is None else SyntheticHead(model.acceptance, head)
+        synthetic = None if model.acceptance is None else SyntheticHead(head, model.acceptance)
         self._synthetic, speculator = synthetic, synthetic or head
         registry = Registry()
         registry.register(SpeculatorFactory(speculator.name, False, lambda *_: speculator))

@@ -89,7 +89,6 @@ class SyntheticHead(SyntheticSpeculator):
         acceptance, seed: of what is proposed in place of its ids.
     """
 
-    name = "synthetic-head"
     can_arm_after_prefix_reuse = False
     wants_prompt = True
 

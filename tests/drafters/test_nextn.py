@@ -5,8 +5,8 @@ import pytest
 
 from specrt import GovernorOptions, SamplingParams, SpecOptions
 from specrt.drafters.hidden_rows import RING
-from specrt.drafters.nextn_head import PIECE, TAKEN_IN, WAITING
-from specrt.errors import MismatchError
+from specrt.drafters.nextn_head import PIECE, TAKEN_IN, WAITING, NextNHead
+from specrt.errors import MismatchError, OptionError
 from specrt.state.messages import DraftContext
 from tests.following import Following
 from tests.models_on_disk import golden_arrays, load_golden
@@ -181,6 +181,21 @@ def test_a_turn_that_was_left_is_gone_on_with(llm, pieces, tmp_path):
     with type(session).load(llm, tmp_path / "saved.npz") as session:
         again = session.generate(turn, SamplingParams(max_tokens=5), spec=parked)
         assert again.stats.cached_tokens == consumed and again.token_ids == got.token_ids
+
+
+def test_a_closed_session_tells_its_head_nothing(llm, monkeypatch):
+    """Its slot may be another sequence's by then."""
+    parked = SpecOptions(type="draft-head", num_draft=3, governor=GovernorOptions(first_credit=0))
+    session = llm.session()
+    stream = session.stream(PROMPT[:30], SamplingParams(max_tokens=40), spec=parked)
+    for _ in range(5):
+        next(stream)
+    session.close()
+    told = []
+    monkeypatch.setattr(NextNHead, "catch_up", lambda head, rows: told.append(rows))
+    with pytest.raises(OptionError, match="session is closed"):
+        session.generate(PROMPT[:30])
+    assert not told
 
 
 @pytest.mark.parametrize("length", [2, TAKEN_IN // 2, TAKEN_IN + 3, RING + 50])
