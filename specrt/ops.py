@@ -57,7 +57,8 @@ class StepInputs(Protocol):
 
     ``tokens`` [T], ``positions`` [T], ``row_seqs`` [T] (which of the B sequences a row is of),
     ``row_offsets`` [B + 1], ``slots``, ``live`` and ``pending`` [B] (of recurrent states),
-    ``page_table`` [B, pages of the context] and ``ring_table`` [B, ring pages]. The arrays have the
+    ``lowest`` [B] (positions below it have no keys), ``page_table`` [B, pages of the context] and
+    ``ring_table`` [B, ring pages]. The arrays have the
     maximal sizes; a program reads the first T rows and B sequences.
     """
 
@@ -68,6 +69,7 @@ class StepInputs(Protocol):
     slots: Array
     live: Array
     pending: Array
+    lowest: Array
     page_table: Array
     ring_table: Array
 
@@ -211,6 +213,8 @@ class Ops(Protocol):
         window: int,
         out: Array,
         softcap: float = 0.0,
+        ahead: bool = False,
+        sinks: Array | None = None,
     ) -> None: ...
 
     def causal_conv(
@@ -259,7 +263,14 @@ class Ops(Protocol):
     ) -> None: ...
 
     def head(
-        self, weight: Any, acts: Any, *, ids: Array, logits: Array | None, softcap: float
+        self,
+        weight: Any,
+        acts: Any,
+        *,
+        ids: Array,
+        logits: Array | None,
+        softcap: float,
+        scale: float = 1.0,
     ) -> None: ...
 
     def top_k(self, logits: Array, *, ids: Array, values: Array) -> None: ...
@@ -295,6 +306,51 @@ class Ops(Protocol):
     ) -> None: ...
 
     def store_rows(self, x: Array, step: Any, *, out: Array) -> None: ...
+
+    def load_rows(self, rings: Sequence[Array], step: Any, *, acts: Any) -> None: ...
+
+    def block_conv(
+        self,
+        x: Array,
+        dynamic: Array,
+        base: Array,
+        step: Any,
+        *,
+        side: int,
+        out: Array | None,
+        add: Array | None = None,
+        acts: Any | None = None,
+    ) -> None: ...
+
+    def lattice(
+        self,
+        ids: Array,
+        logits: Array,
+        gates: Array,
+        step: Any,
+        *,
+        predecessor: Any,
+        successor: Any,
+        names: Array | None,
+        scores: Array,
+    ) -> None: ...
+
+    def markov(
+        self,
+        logits: Array,
+        hidden: Array,
+        step: Any,
+        *,
+        predecessor: Any,
+        successor: Any,
+        confidence: Array | None,
+        names: Array | None,
+        acts: Any,
+        ids: Array,
+        confidences: Array | None,
+    ) -> None: ...
+
+    def scale(self, x: Array, factor: float, *, out: Array, add: Array | None = None) -> None: ...
 
     def copy(self, x: Array, *, out: Array) -> None: ...
 

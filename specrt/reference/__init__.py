@@ -16,6 +16,7 @@ from ..state.recurrent import RecurrentLayer, RecurrentShape
 from ..state.step import StepInputs
 from .accept import accept
 from .attention import attention
+from .block_conv import block_conv
 from .causal_conv import causal_conv
 from .copy import copy
 from .draft_token import draft_token
@@ -24,7 +25,10 @@ from .gated_delta import gated_delta
 from .glu import glu
 from .head import head
 from .kv import ReferenceKVLayer, kv_read, kv_write
+from .lattice import lattice
 from .linear import linear
+from .load_rows import load_rows
+from .markov import markov
 from .moe import moe
 from .mtp_project import mtp_project
 from .quant_blocks import dequantize
@@ -32,6 +36,7 @@ from .quantize import quantize
 from .rms_norm import rms_norm
 from .rope_kv import rope_kv
 from .route import route
+from .scale import scale
 from .select import select
 from .store_rows import store_rows
 from .top_k import top_k
@@ -219,9 +224,14 @@ class ReferenceOps:
         window: int,
         out: Array,
         softcap: float = 0.0,
+        ahead: bool = False,
+        sinks: Array | None = None,
     ) -> None:
         """Attention over the cache: see ``attention``."""
-        self._do(attention, q, cache, step, scale=scale, window=window, out=out, softcap=softcap)
+        self._do(
+            attention, q, cache, step,
+            scale=scale, window=window, out=out, softcap=softcap, ahead=ahead, sinks=sinks,
+        )  # fmt: skip
 
     def causal_conv(
         self, u: Array, weight: Array, layer: RecurrentLayer, step: StepInputs, *, out: Array
@@ -291,9 +301,10 @@ class ReferenceOps:
         ids: Array,
         logits: Array | None,
         softcap: float,
+        scale: float = 1.0,
     ) -> None:
         """Logits and their argmax: see ``head``."""
-        self._do(head, weight, acts, ids=ids, logits=logits, softcap=softcap)
+        self._do(head, weight, acts, ids=ids, logits=logits, softcap=softcap, scale=scale)
 
     def top_k(self, logits: Array, *, ids: Array, values: Array) -> None:
         """The largest logits: see ``top_k``."""
@@ -345,6 +356,68 @@ class ReferenceOps:
     def store_rows(self, x: Array, step: StepInputs, *, out: Array) -> None:
         """Rows into rings by position: see ``store_rows``."""
         self._do(store_rows, x, step, out=out)
+
+    def load_rows(self, rings: Sequence[Array], step: StepInputs, *, acts: Acts) -> None:
+        """Rows of rings side by side: see ``load_rows``."""
+        self._do(load_rows, list(rings), step, acts=acts)
+
+    def block_conv(
+        self,
+        x: Array,
+        dynamic: Array,
+        base: Array,
+        step: StepInputs,
+        *,
+        side: int,
+        out: Array | None,
+        add: Array | None = None,
+        acts: Acts | None = None,
+    ) -> None:
+        """Convolution within blocks: see ``block_conv``."""
+        self._do(block_conv, x, dynamic, base, step, side=side, out=out, add=add, acts=acts)
+
+    def lattice(
+        self,
+        ids: Array,
+        logits: Array,
+        gates: Array,
+        step: StepInputs,
+        *,
+        predecessor: ReferenceWeight,
+        successor: ReferenceWeight,
+        names: Array | None,
+        scores: Array,
+    ) -> None:
+        """Scores of neighbouring candidates: see ``lattice``."""
+        self._do(
+            lattice, ids, logits, gates, step,
+            predecessor=predecessor, successor=successor, names=names, scores=scores,
+        )  # fmt: skip
+
+    def markov(
+        self,
+        logits: Array,
+        hidden: Array,
+        step: StepInputs,
+        *,
+        predecessor: ReferenceWeight,
+        successor: ReferenceWeight,
+        confidence: Array | None,
+        names: Array | None,
+        acts: Acts,
+        ids: Array,
+        confidences: Array | None,
+    ) -> None:
+        """Ids one after the other: see ``markov``."""
+        self._do(
+            markov, logits, hidden, step,
+            predecessor=predecessor, successor=successor, confidence=confidence, names=names,
+            acts=acts, ids=ids, confidences=confidences,
+        )  # fmt: skip
+
+    def scale(self, x: Array, factor: float, *, out: Array, add: Array | None = None) -> None:
+        """Multiply by a number: see ``scale``."""
+        self._do(scale, x, factor, out=out, add=add)
 
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows: see ``copy``."""

@@ -20,8 +20,9 @@ def head(
     ids: Array,
     logits: Array | None,
     softcap: float,
+    scale: float = 1.0,
 ) -> None:
-    """Write ``argmax(l)`` and, where asked for, ``l = softcap tanh(x W^T / softcap)``.
+    """Write ``argmax(l)`` and, where asked for, ``l = softcap tanh(scale x W^T / softcap)``.
 
     Args:
         weight: The head, [V, D].
@@ -29,8 +30,11 @@ def head(
         ids: [T] int32: the lowest id among the largest; NaN never wins, and only NaN gives 0.
         logits: [T, V] f32, or None.
         softcap: 0 for none.
+        scale: Rounded to float32; 1 changes nothing.
     """
     values = product(weight, acts.rows(len(ids)))
+    if scale != 1:
+        values = np.float32(scale) * values
     if softcap > 0:
         cap = np.float32(softcap)
         values = cap * np.tanh(values / cap)

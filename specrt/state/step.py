@@ -25,6 +25,7 @@ class StepInputs:
         tokens, positions, row_seqs: [num_rows].
         row_offsets: [B + 1].
         slots, live, pending: [B], of the sequences' recurrent states.
+        lowest: [B], positions below it have no keys in the caches.
         page_table, ring_table: [B, num_pages], [B, ring_pages].
     """
 
@@ -39,7 +40,7 @@ class StepInputs:
         shapes = (
             *[(num_rows,)] * 3,
             (num_seqs + 1,),
-            *[(num_seqs,)] * 3,
+            *[(num_seqs,)] * 4,
             (num_seqs, num_pages),
             (num_seqs, ring_pages),
         )
@@ -50,7 +51,8 @@ class StepInputs:
             views.append(self.block[start : start + int(np.prod(shape))].reshape(shape))
             start += size
         self.tokens, self.positions, self.row_seqs, self.row_offsets, *views = views
-        self.slots, self.live, self.pending, self.page_table, self.ring_table = views
+        self.slots, self.live, self.pending, self.lowest, *tables = views
+        self.page_table, self.ring_table = tables
 
     def publish(self) -> None:
         """Nothing here: ops read the values where they are written."""
