@@ -16,7 +16,7 @@ from specrt.completion import Completion
 from specrt.devices import available_memory, make_ops
 from specrt.drafters import check_drafter
 from specrt.drafters.draft_ids import read_draft_ids
-from specrt.drafters.nextn_head import load_nextn, own_nextn
+from specrt.drafters.loading import load_head
 from specrt.errors import OptionError
 from specrt.generate import INHERIT, Generator, Inherit, Message, Prompt, Spec, chat_ids
 from specrt.gguf.chat_template import ChatTemplate
@@ -89,7 +89,6 @@ class LLM:
             trunk, ops, context=context, kv_type=kv_type, max_sequences=max_sequences
         )
         registry = registry or default_registry()
-        load_head = own_nextn if drafter is None else load_nextn
         self.head_file = drafter or gguf
         vocab_size = self.target.vocab_size
         self._head_ids = None if draft_ids is None else read_draft_ids(draft_ids, vocab_size)

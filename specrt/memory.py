@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from specrt.devices import available_memory
-from specrt.drafters.nextn_head import NextNHead, own_nextn
+from specrt.drafters.loading import load_head
 from specrt.errors import OptionError
 from specrt.experts import experts_of
 from specrt.gguf.reader import GGUFFile
@@ -19,6 +19,7 @@ from specrt.models import load_trunk
 from specrt.models.decoder import Decoder
 from specrt.models.loader import Dims
 from specrt.ops import PAGE, Array, KVType, Role
+from specrt.state.messages import Declined
 from specrt.state.recurrent import RecurrentLayer, RecurrentShape
 
 DEFAULT_CONTEXT = 8192
@@ -240,8 +241,8 @@ def memory_plan(
     if head is None:
         return plan
     before = ops.total
-    loaded = own_nextn(head, trunk, target, head_ids)
-    if isinstance(loaded, NextNHead):
+    loaded = load_head(head, trunk, target, head_ids)
+    if loaded is not None and not isinstance(loaded, Declined):
         target.make_taps(loaded.taps)
     return replace(plan, drafter=ops.total - before)
 

@@ -32,6 +32,10 @@ SHARED_KEYS: Final = (
 """Of a NextN block alone in its file: what must be its target's, where both say it."""
 
 
+TARGET_ID: Final = "specrt.target_id"
+"""Of both files where whoever trained them says which belong together."""
+
+
 def is_nextn_file(file: GGUFFile) -> bool:
     """True if the file holds a NextN block and no trunk."""
     nextn = any(".nextn." in name for name in file.tensors)
@@ -68,10 +72,11 @@ def check_drafter(target: GGUFFile, drafter: GGUFFile) -> None:
     layers_key, blocks_key = f"{kind}.target_layers", f"{target.architecture}.block_count"
     layers = drafter.get(layers_key, np.ndarray, None)
     num_layers = target.get(blocks_key, int)
+    num_layers -= target.get(f"{target.architecture}.nextn_predict_layers", int, 0)
     if layers is not None and len(layers) and not 0 <= layers.min() <= layers.max() <= num_layers:
         raise MismatchError(
-            f"{drafter.path}: {layers_key} = {layers.tolist()}, but {target.path}: {blocks_key} = "
-            f"{num_layers}; take the drafter that was trained for this target"
+            f"{drafter.path}: {layers_key} = {layers.tolist()}, but {target.path}: {blocks_key} without "
+            f"draft heads = {num_layers}; take the drafter that was trained for this target"
         )
     tokens_key = "tokenizer.ggml.tokens"
     tokens, own = (file.get(tokens_key, StringArray, None) for file in (target, drafter))
@@ -80,8 +85,15 @@ def check_drafter(target: GGUFFile, drafter: GGUFFile) -> None:
             f"{drafter.path}: {tokens_key} holds {len(own)} tokens, but {target.path}: "
             f"{tokens_key} holds {len(tokens)}; take the drafter that was trained for this target"
         )
+    own, expected = (file.get(TARGET_ID, str, None) for file in (drafter, target))
+    if own is not None and expected is not None and own != expected:
+        raise MismatchError(
+            f"{drafter.path}: {TARGET_ID} = {own}, but {target.path} is {expected}; take the "
+            "drafter that was trained for this target"
+        )
     if kind not in WIDTH_KEYS:
         _check_nextn(target, drafter)
+    if kind == "dflash" or kind not in WIDTH_KEYS:
         return
     raise UnsupportedError(
         f"{drafter.path}: {kind} drafters do not run here yet; load the target without a draft "

@@ -114,29 +114,48 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class AttentionWeights:
-    """The projections of one attention: each [out, in]; head norms [Dh] if the model has them."""
+    """The projections of one attention: each [out, in]; head norms [Dh] if the model has them.
+
+    Without v the values are the keys' projection, each head normed without a weight.
+    """
 
     q: Weight
     k: Weight
-    v: Weight
+    v: Weight | None
     output: Weight
     q_norm: Array | None
     k_norm: Array | None
 
     @classmethod
-    def load(cls, loader: Loader, dims: Dims, layer: int, *, head_norms: bool) -> AttentionWeights:
-        """Claim ``blk.<layer>.attn_*``; one fused ``attn_qkv`` may stand for q, k and v."""
+    def load(
+        cls,
+        loader: Loader,
+        dims: Dims,
+        layer: int,
+        *,
+        head_norms: bool,
+        may_share: bool = False,
+    ) -> AttentionWeights:
+        """Claim ``blk.<layer>.attn_*``; one fused ``attn_qkv`` may stand for q, k and v.
+
+        Args:
+            may_share: the file may leave ``attn_v`` out.
+        """
         prefix = f"blk.{layer}.attn"
         q_rows = dims.heads[layer] * dims.head_dim
         kv_rows = dims.kv_heads[layer] * dims.head_dim
+        v: Weight | None
         if loader.has(f"{prefix}_qkv.weight"):
             heights = (q_rows, kv_rows, kv_rows)
             q, k, v = loader.slices(f"{prefix}_qkv.weight", heights, dims.width)
         else:
             q, k, v = (
                 loader.weight(f"{prefix}_{n}.weight", rows, dims.width, bias=f"{prefix}_{n}.bias")
+                if n != "v" or not may_share or loader.has(f"{prefix}_v.weight")
+                else None
                 for n, rows in (("q", q_rows), ("k", kv_rows), ("v", kv_rows))
             )
+            assert q is not None and k is not None
         output = loader.weight(
             f"{prefix}_output.weight", dims.width, q_rows, bias=f"{prefix}_output.bias"
         )
@@ -149,7 +168,7 @@ class AttentionWeights:
     @property
     def weights(self) -> tuple[Weight, ...]:
         """All matrices."""
-        return self.q, self.k, self.v, self.output
+        return self.q, self.k, *([] if self.v is None else [self.v]), self.output
 
     def attend(
         self,
@@ -161,6 +180,8 @@ class AttentionWeights:
         *,
         scale: float | None = None,
         window: int = 0,
+        ahead: bool = False,
+        sinks: Array | None = None,
         beside: Sequence[tuple[Weight, Array]] = (),
     ) -> Array:
         """Record q, k, v of the rows, rotary, the cache write and the attention over it.
@@ -170,32 +191,52 @@ class AttentionWeights:
             beside: what else is projected of them, none of it into the first four ``outs``.
             scale: of the scores, None for 1 / sqrt(Dh).
             window: keys that a query sees, itself included; 0 for all.
+            ahead: rows see those behind them too.
+            sinks: [H] float32, one more score of each head.
 
         Returns:
             [T, H * Dh] float32, before the output projection.
         """
-        widths = (w.shape[0] for w in (self.q, self.k, self.v))
+        widths = (w.shape[0] for w in (self.q, self.k, self.k))
         q, k, v, attended = f.work.outs(f.num_rows, *widths, self.q.shape[0])
         cache = f.caches[layer]
-        f.ops.linear([(self.q, q), (self.k, k), (self.v, v), *beside], rows)
+        self._project(f, rows, [(self.q, q), *beside], k, v, dims)
         f.ops.rope_kv(
             q, k, v, cache, f.step,
             rope=rope, q_norm=self.q_norm, k_norm=self.k_norm, eps=dims.eps,
         )  # fmt: skip
         if scale is None:
             scale = 1 / math.sqrt(dims.head_dim)
-        f.ops.attention(q, cache, f.step, scale=scale, window=window, out=attended)
+        f.ops.attention(
+            q, cache, f.step, scale=scale, window=window, out=attended, ahead=ahead, sinks=sinks
+        )
         return attended
 
     def remember(self, f: Forward, rows: Acts, layer: int, dims: Dims, rope: Rope) -> None:
         """Record the cache write of the rows alone."""
         width = self.k.shape[0]
         nobody_s_q, k, v = f.work.outs(f.num_rows, width, width, width)
-        f.ops.linear([(self.k, k), (self.v, v)], rows)
+        self._project(f, rows, [], k, v, dims)
         f.ops.rope_kv(
             nobody_s_q, k, v, f.caches[layer], f.step,
             rope=rope, q_norm=self.q_norm, k_norm=self.k_norm, eps=dims.eps,
         )  # fmt: skip
+
+    def _project(
+        self,
+        f: Forward,
+        rows: Acts,
+        beside: Sequence[tuple[Weight, Array]],
+        k: Array,
+        v: Array,
+        dims: Dims,
+    ) -> None:
+        """Record keys and values of the rows, and what else is projected of them."""
+        values = [] if self.v is None else [(self.v, v)]
+        f.ops.linear([*beside, (self.k, k), *values], rows)
+        if self.v is None:
+            heads = (-1, dims.head_dim)
+            f.ops.rms_norm(k.reshape(heads), None, dims.eps, out=v.reshape(heads))
 
 
 class FeedForward(Protocol):
@@ -324,6 +365,7 @@ class Trunk(ABC):
         takes_experts: whether the architecture has a place for experts.
         num_outs: output buffers that a layer uses at a time.
         embedding_scale: multiplies the embedding rows.
+        logit_scale: multiplies the logits first.
         softcap: c of the logits c tanh(l / c), 0 for none.
         preferred_num_draft: K where the user sets none, None if the family has no preference.
     """
@@ -333,6 +375,7 @@ class Trunk(ABC):
     takes_experts = False
     num_outs = 4
     embedding_scale = 1.0
+    logit_scale = 1.0
     softcap = 0.0
     preferred_num_draft: int | None = None
 

@@ -66,6 +66,7 @@ class Decoder:
     Attributes:
         trunk: the architecture.
         caches: what each layer keeps.
+        tap_rows: the tapped rows that are kept for a while.
         logits_shape: of the logits of the longest windows of all sequences; they are made when a
             verify first asks for them.
     """
@@ -104,7 +105,7 @@ class Decoder:
         self.logits_shape = (min(max_sequences * (MAX_DRAFT + 1), MAX_ROWS), dims.vocab_size)
         self._logits: Array | None = None
         self._prefilled_taps: dict[Tap, Array] = {}
-        self._tap_rows = TapRows(ops, max_sequences, dims.width)
+        self.tap_rows = TapRows(ops, max_sequences, dims.width)
         self._programs: dict[tuple[int, bool, bool, frozenset[Tap]], _Recorded] = {}
         # Weak, so that a sequence which nobody holds any more gives its slot back.
         self._slots: list[ref[Sequence] | None] = [None] * max_sequences
@@ -165,8 +166,9 @@ class Decoder:
     ) -> Iterator[Kept]:
         """Feed ``tokens`` at ``cache_len``, chunk by chunk.
 
-        Asking for what follows a chunk, be it the end, moves ``cache_len`` past it: a caller that
-        fails over a chunk finds the cursor before it. Feeding it again changes nothing.
+        A chunk with taps comes in pieces, since its rows are kept where those of steps are. Asking
+        for what follows a chunk, be it the end, moves ``cache_len`` past it: a caller that fails
+        over a chunk finds the cursor before it. Feeding it again changes nothing.
 
         No chunk crosses a multiple of 512 positions; within, lengths are powers of two.
 
@@ -181,9 +183,9 @@ class Decoder:
             rows = 1 << (rows.bit_length() - 1)
             chunk = tokens[done : done + rows]
             tap_rows = self.feed([Window(sequence, chunk, start)], taps)
+            following = tokens[done + rows : done + rows + 1] or [None]
+            yield from self.tap_rows.fed(sequence, start, [*chunk, *following], tap_rows)
             done += rows
-            following = tokens[done] if done < len(tokens) else None
-            yield Kept(sequence, start, chunk, following, tap_rows)
             start += rows
             sequence.cursor = sequence.cursor.fed(rows)
 
@@ -240,12 +242,12 @@ class Decoder:
 
         They are among the newest 256 that were verified, kept or not.
         """
-        return self._tap_rows.kept(sequence, start, end, taps)
+        return self.tap_rows.kept(sequence, start, end, taps)
 
     def make_taps(self, taps: Collection[Tap]) -> None:
         """Make the room for taps that else their first use makes."""
         for tap in taps:
-            self._tap_rows.ring(tap)
+            self.tap_rows.ring(tap)
             self._prefilled(tap)
 
     def rollback(self, sequence: Sequence, num_kept: int) -> Cursor:
@@ -323,7 +325,7 @@ class Decoder:
             if tap in prefilled:
                 ops.copy(rows, out=prefilled[tap])
             elif tap in taps:
-                ops.store_rows(rows, step, out=self._tap_rows.ring(tap))
+                ops.store_rows(rows, step, out=self.tap_rows.ring(tap))
 
         with ops.record() as program:
             ops.embed(trunk.token_embd, step, scale=trunk.embedding_scale, out=x)

@@ -14,6 +14,7 @@ from specrt.experts import ExpertWeight
 from specrt.gguf.reader import GGUFFile, Tensor
 from specrt.gguf.strings import StringArray
 from specrt.ops import Array, Ops, Role, Rope, RopePairing, Weight
+from specrt.reference.quant_blocks import dequantize
 
 MAX_BLOCKS = 2**12
 MAX_CONTEXT = 2**24
@@ -173,6 +174,18 @@ class Loader:
         self._copied(tensor)
         return values
 
+    def values(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Claim values of any matrix type, which the host reads as float32.
+
+        Raises:
+            UnsupportedError: its type is no matrix type.
+        """
+        tensor = self._matrix(self.tensor(name, shape))
+        raw = tensor.raw.reshape(int(np.prod(shape[:-1])), -1)
+        values = dequantize(tensor.type.name, raw).reshape(shape)
+        self._copied(tensor)
+        return values
+
     def finish(self, prefix: str = "") -> None:
         """Check that no tensor is left over, since one that is not applied changes the model.
 
@@ -237,8 +250,11 @@ class Dims:
     num_experts: int = 0
 
     @classmethod
-    def read(cls, gguf: GGUFFile) -> Dims:
+    def read(cls, gguf: GGUFFile, vocab_size: int | None = None) -> Dims:
         """Read and check the keys ``<architecture>.*``.
+
+        Args:
+            vocab_size: V of a drafter's target; None: the file's own.
 
         Raises:
             MismatchError: a required key is missing.
@@ -289,7 +305,7 @@ class Dims:
             ffn_width=per_layer(gguf, f"{arch}.feed_forward_length", blocks, default=no_width),
             eps=eps,
             context=positive(gguf, f"{arch}.context_length", most=MAX_CONTEXT),
-            vocab_size=_vocab_size(gguf),
+            vocab_size=vocab_size or _vocab_size(gguf),
             num_nextn=num_nextn,
             num_experts=num_experts,
         )

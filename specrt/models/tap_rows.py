@@ -1,8 +1,9 @@
-"""Tapped rows of steps, kept until the speculators have heard of them."""
+"""Tapped rows, kept until the speculators have heard of them and need them no more."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from specrt.state.sequence import Sequence
 
 RING = 256
 """Rows of each sequence and tap: 64 that nobody has heard of, and two windows of 65."""
+
+PIECE = 128
+"""Rows of a prompt that speculators hear of at a time: a ring keeps as many from before."""
 
 
 class TapRows:
@@ -48,3 +52,25 @@ class TapRows:
             tokens = history[start : stop + 1].tolist()
             yield Kept(sequence, start, tokens[:-1], tokens[-1], rows)
             start = stop
+
+    def fed(
+        self, sequence: Sequence, start: int, tokens: list[int | None], taps: Mapping[Tap, Array]
+    ) -> Iterator[Kept]:
+        """The rows of a prompt's chunk, of which those with taps go to their rings piece by piece.
+
+        Args:
+            tokens: the chunk's, and the one behind it, None if it is not known.
+            taps: [rows, D] float32 of each, in the order of the tokens.
+        """
+        num_rows, begin = len(tokens) - 1, 0
+        while begin < num_rows:
+            place = (start + begin) % RING
+            most = min(PIECE, RING - place) if taps else num_rows
+            end = min(num_rows, begin + most)
+            rows = {}
+            for tap, fed in taps.items():
+                rows[tap] = self.ring(tap)[sequence.slot, place : place + end - begin]
+                self._ops.copy(fed[begin:end], out=rows[tap])
+            piece: list[Any] = tokens[begin:end]
+            yield Kept(sequence, start + begin, piece, tokens[end], rows)
+            begin = end

@@ -59,15 +59,20 @@ class PerTokenHead(FollowingHead, Protocol):
 
 
 class BlockHead(FollowingHead, Protocol):
-    """A whole block a pass."""
+    """A whole block a pass.
+
+    Args:
+        num_drafting: the rows of a block that draft.
+    """
 
     kind: Literal["block"]
+    num_drafting: int
 
     def draft_block(self, contexts: list[DraftContext]) -> list[Draft]:
-        """One draft per context, each from one whole block.
+        """One draft per context, each from one whole block, up to its ``num_draft``.
 
-        Each is cut as in ``draft_chain``; a block is never computed shorter, since its rows see
-        each other.
+        A block is never computed shorter, since its rows see each other. The algorithm cuts by
+        ``pmin``.
         """
 
 

@@ -8,6 +8,7 @@ from functools import cache
 
 from specrt.errors import OptionError
 from specrt.options import SpecOptions
+from specrt.speculative.algorithms.block import BLOCK, BlockSpeculator
 from specrt.speculative.algorithms.draft_head import DraftHeadSpeculator
 from specrt.speculative.algorithms.ngram import NgramSpeculator
 from specrt.speculative.draft_head import DraftHead
@@ -148,6 +149,7 @@ def default_registry() -> Registry:
     registry = Registry()
     registry.register(SpeculatorFactory("ngram", False, _create_ngram))
     registry.register(SpeculatorFactory(DRAFT_HEAD, True, _create_draft_head))
+    registry.register(SpeculatorFactory(BLOCK, True, _create_block))
     return registry
 
 
@@ -157,6 +159,14 @@ def _create_draft_head(
     if draft_head is None or draft_head.kind != "per_token":
         return Declined(DRAFT_HEAD, "the attached drafter does not draft token by token")
     return DraftHeadSpeculator(draft_head)
+
+
+def _create_block(
+    target: Target, draft_head: DraftHead | None, options: SpecOptions
+) -> BlockSpeculator | Declined:
+    if draft_head is None or draft_head.kind != "block":
+        return Declined(BLOCK, "the attached drafter drafts token by token")
+    return BlockSpeculator(draft_head)
 
 
 def _create_ngram(

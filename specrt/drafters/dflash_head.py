@@ -1,0 +1,198 @@
+"""A ``dflash`` drafter at work: what it follows of each sequence, and its drafts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from specrt.drafters.dflash import DFlashWeights
+from specrt.drafters.dflash_passes import DFlashPasses
+from specrt.errors import MismatchError
+from specrt.gguf.reader import GGUFFile
+from specrt.models.blocks import Trunk
+from specrt.models.decoder import Decoder
+from specrt.models.tap_rows import PIECE
+from specrt.ops import PAGE
+from specrt.state.messages import NO_DRAFT, Draft, DraftContext, Kept, residual_entering
+from specrt.state.sequence import Sequence
+
+
+@dataclass(slots=True)
+class Followed:
+    """How far the drafter follows a sequence.
+
+    Args:
+        first: rows before it were never heard of.
+        injected: the keys of rows first .. n - 1 are in its caches.
+        heard: rows first .. n - 1 were heard of; the target keeps those that wait.
+        written: one past the highest position that was ever written to the caches.
+    """
+
+    first: int
+    injected: int
+    heard: int
+    written: int = 0
+
+
+class DFlashHead:
+    """Fulfils ``speculative.draft_head.BlockHead``: a block behind the injected rows of the target.
+
+    Kept rows wait until the next draft injects them before its block, in one call; where more wait,
+    they are injected at once.
+
+    Args:
+        weights: bound to the target.
+        target: its ops, its slots, its context and its tapped rows.
+    """
+
+    kind: Literal["block"] = "block"
+
+    def __init__(self, weights: DFlashWeights, target: Decoder) -> None:
+        keys = weights.keys
+        self.block_size = keys.block_size
+        self.num_drafting = keys.block_size - (0 if keys.samples_anchor else 1)
+        self.taps = frozenset(map(residual_entering, keys.target_layers))
+        self._ops, self._windows = target.ops, keys.windows
+        self._waiting = keys.block_size + 1
+        self._passes = DFlashPasses(weights, target)
+        self._passes.record(self._waiting)
+
+    def catch_up(self, rows: list[Kept]) -> None:
+        """Follow rows, which the target keeps, and inject them if many wait."""
+        for sequence, start_pos, tokens, _, _ in rows:
+            state = self._state(sequence, start_pos)
+            if not state.first <= start_pos <= state.heard:  # rows between are not known
+                state = sequence.drafter_states[self] = Followed(start_pos, start_pos, start_pos)
+            state.injected = min(state.injected, start_pos)
+            state.heard = start_pos + len(tokens)
+            if state.heard - state.injected > self._waiting:
+                self._inject(sequence, state)
+
+    def draft_block(self, contexts: list[DraftContext]) -> list[Draft]:
+        """One draft per context; an empty one where the newest rows were not heard of."""
+        asked, waiting, lowest = [], [], []
+        for number, (sequence, num_draft, _) in enumerate(contexts):
+            position, state = sequence.cursor.cache_len, sequence.drafter_states.get(self)
+            if state is None or state.heard < position or state.first >= position:
+                continue
+            state.injected = min(state.injected, position)
+            state.heard = position
+            if position - state.injected > self._waiting:
+                self._inject(sequence, state)
+            rows = [0] * (position - state.injected)
+            waiting.append((sequence, rows, state.injected))
+            state.written = max(state.written, position + self.block_size)
+            lowest.append(self._lowest(state))
+            asked.append((number, min(num_draft, self.num_drafting)))
+        drafts = [NO_DRAFT] * len(contexts)
+        if asked:
+            picked = self._passes.draft(waiting, lowest, [num for _, num in asked])
+            for (number, _), (tokens, confidences) in zip(asked, picked, strict=True):
+                sequence = contexts[number].sequence
+                sequence.drafter_states[self].injected = sequence.cursor.cache_len
+                drafts[number] = Draft(tokens, confidences, "")
+        return drafts
+
+    def reset(self, sequence: Sequence) -> None:
+        """Follow the sequence back."""
+        state, length = sequence.drafter_states[self], sequence.cursor.cache_len
+        if length <= state.first:
+            del sequence.drafter_states[self]
+            return
+        state.injected, state.heard = min(state.injected, length), min(state.heard, length)
+
+    def heard(self, sequence: Sequence) -> int:
+        """How many leading positions it has heard of, if it has from the first on."""
+        state = sequence.drafter_states.get(self)
+        return 0 if state is None or state.first else state.heard
+
+    def export_state(self, sequence: Sequence) -> dict[str, np.ndarray]:
+        """Keys and values that a next block can see, of rows up to the cursor."""
+        state, length = sequence.drafter_states.get(self), sequence.cursor.cache_len
+        if state is None or state.heard < length or state.first >= length:
+            return {}
+        state.injected, state.heard = min(state.injected, length), length
+        self._inject(sequence, state)
+        lowest = self._lowest(state)
+        arrays = {"first": np.array([lowest], np.int32)}
+        for layer, cache in enumerate(self._passes.caches):
+            seen = self._seen(sequence.slot, layer, lowest, length)
+            read = self._ops.kv_read(cache, *seen)
+            arrays |= {f"{n}{layer}": np.array(x) for n, x in zip("kv", read, strict=True)}
+        return arrays
+
+    def import_state(self, sequence: Sequence, arrays: dict[str, np.ndarray]) -> None:
+        """Take what ``export_state`` gave.
+
+        Raises:
+            MismatchError: an array is missing or has another shape.
+        """
+        if not arrays:
+            return
+        length = sequence.cursor.cache_len
+        first = np.atleast_1d(arrays.get("first", ()))
+        if first.shape != (1,) or first.dtype.kind != "i" or not 0 <= first[0] < length:
+            raise MismatchError(
+                f"saved drafter: its first row is {first}, expected one before {length}; save the "
+                "session again"
+            )
+        lowest, writes = int(first[0]), []
+        for layer, cache in enumerate(self._passes.caches):
+            seen = self._seen(sequence.slot, layer, lowest, length)
+            k, v = (np.atleast_1d(arrays.get(f"{name}{layer}", ())) for name in "kv")
+            like = self._ops.kv_read(cache, *seen)[0]
+            for values in (k, v):
+                if (values.shape, values.dtype) != (like.shape, like.dtype):
+                    raise MismatchError(
+                        f"saved drafter: {values.shape} {values.dtype}, expected {like.shape} "
+                        f"{like.dtype}; save the session again"
+                    )
+            writes.append((cache, *seen, k, v))
+        for write in writes:
+            self._ops.kv_write(*write)
+        # What a sliding layer has of older rows is not saved, and they count as written over.
+        sequence.drafter_states[self] = Followed(lowest, length, length, length)
+
+    def _state(self, sequence: Sequence, start_pos: int) -> Followed:
+        state = sequence.drafter_states.get(self)
+        if state is None:
+            state = sequence.drafter_states[self] = Followed(start_pos, start_pos, start_pos)
+        return state
+
+    def _inject(self, sequence: Sequence, state: Followed) -> None:
+        """All that waits."""
+        while (first := state.injected) < state.heard:
+            left = state.heard - first
+            count = min(PIECE, 1 << (left.bit_length() - 1))
+            self._passes.inject(sequence, first, count)
+            state.injected = first + count
+            state.written = max(state.written, state.injected)
+
+    def _lowest(self, state: Followed) -> int:
+        """The first position that all layers have keys of, as far as they can see back."""
+        layout = self._passes.layout
+        if not layout.window:
+            return state.first
+        return max(state.first, state.written - layout.ring_pages * PAGE)
+
+    def _seen(
+        self, slot: int, layer: int, lowest: int, length: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The positions of a layer that a next block can see, behind the page of each."""
+        window, layout = self._windows[layer], self._passes.layout
+        first = max(lowest, length - window + 1) if window else lowest
+        positions = np.arange(first, length, dtype=np.int32)
+        table = layout.ring(slot) if window else layout.table(slot)
+        return table[positions // PAGE % len(table)], positions
+
+
+def load_dflash(gguf: GGUFFile, trunk: Trunk, target: Decoder) -> DFlashHead:
+    """The drafter of a file that was checked against the target's.
+
+    Raises:
+        MismatchError, FormatError, UnsupportedError: it cannot be bound, and why.
+    """
+    weights = DFlashWeights.load(gguf, trunk, target.context, target.max_sequences)
+    return DFlashHead(weights, target)

@@ -1,0 +1,159 @@
+"""The forwards of a ``dflash`` drafter: rows of the target injected, and a block behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Rows
+
+import numpy as np
+
+from specrt.drafters.block_picks import BlockRows, Picked
+from specrt.drafters.dflash import DFlashWeights
+from specrt.drafters.dflash_layer import NUM_OUTS
+from specrt.models.blocks import Forward, Workspace
+from specrt.models.decoder import MAX_PROGRAMS, Decoder
+from specrt.models.step_rows import SequenceRows, StepRows
+from specrt.models.tap_rows import PIECE
+from specrt.ops import Array, KVLayer, Program
+from specrt.state.kv import PageLayout
+from specrt.state.messages import residual_entering
+from specrt.state.sequence import Sequence
+
+
+class DFlashPasses:
+    """Forwards of a drafter, recorded by their numbers of injected rows and of blocks.
+
+    Args:
+        weights: bound to the target.
+        target: its ops, its slots, its context, and its tapped rows, which are injected from where
+            the target keeps them.
+
+    Attributes:
+        layout: where a slot's keys and values are; a block may end behind the context.
+        caches: each layer's.
+    """
+
+    def __init__(self, weights: DFlashWeights, target: Decoder) -> None:
+        ops, dims, keys = target.ops, weights.dims, weights.keys
+        num_slots, size = target.max_sequences, keys.block_size
+        self._ops, self._weights = ops, weights
+        self.layout = PageLayout(
+            target.context + size, max(keys.windows), max(PIECE, size), num_slots
+        )
+        self.caches = [self._cache(target, layer) for layer in range(dims.num_layers)]
+        self._rings = [target.tap_rows.ring(residual_entering(i)) for i in keys.target_layers]
+        self._injected, self._blocks = (
+            StepRows(ops, self.layout, rows) for rows in (PIECE, num_slots * size)
+        )
+        most = max(PIECE, num_slots * size)
+        self._work = Workspace(
+            ops, most, dims.width, weights.matrices, weights.output, NUM_OUTS
+        )
+        self._skipped = 0 if keys.samples_anchor else 1
+        self._num_drafting = size - self._skipped
+        drafting = np.arange(num_slots * size, dtype=np.int32).reshape(num_slots, size)
+        self._drafting = ops.buffer((num_slots * self._num_drafting,), np.int32)
+        ops.assign(self._drafting, drafting[:, self._skipped :].reshape(-1))
+        self._ids = ops.buffer((num_slots * self._num_drafting,), np.int32)
+        logits = (num_slots * self._num_drafting, weights.output.shape[0])
+        self._logits = ops.buffer(logits, np.float32)
+        self._masks = [keys.mask_token] * (size - 1)
+        self._programs: dict[tuple[int, int], Program] = {}
+
+    def _cache(self, target: Decoder, layer: int) -> KVLayer:
+        dims, layout = self._weights.dims, self.layout
+        ring_pages = layout.ring_pages if self._weights.keys.windows[layer] else 0
+        return self._ops.kv_layer(
+            layout.num_slots * (ring_pages or layout.pages),
+            dims.kv_heads[layer],
+            dims.head_dim,
+            target.kv_type,
+            ring_pages,
+        )
+
+    def record(self, most_waiting: int) -> None:
+        """Record what one sequence needs: else drafts, and a prompt's first chunk, would wait."""
+        for num_rows in range(most_waiting + 1):
+            self._program(num_rows, 1)
+        for power in range(PIECE.bit_length()):
+            self._program(1 << power, 0)
+
+    def inject(self, sequence: Sequence, first: int, num_rows: int) -> None:
+        """Leave keys and values of rows, at most ``PIECE``, that the target keeps taps of."""
+        self._injected.publish([(sequence, [0] * num_rows, first)])
+        self._run(num_rows, 0)
+
+    def draft(
+        self, waiting: Rows[SequenceRows], lowest: list[int], num_drafts: list[int]
+    ) -> list[Picked]:
+        """Inject rows and draft a block behind each sequence's last one.
+
+        Args:
+            waiting: per sequence the rows to inject, none or some, and their first position.
+            lowest: positions below it have no keys, per sequence.
+            num_drafts: the most ids of each.
+        """
+        num_seqs, num_rows = len(waiting), sum([len(tokens) for _, tokens, _ in waiting])
+        if num_rows:
+            self._injected.publish(waiting)
+        self._blocks.inputs.lowest[:num_seqs] = lowest
+        self._blocks.publish(
+            [(s, [s.last_token, *self._masks], start + len(rows)) for s, rows, start in waiting]
+        )
+        self._run(num_rows, num_seqs)
+        picks = self._weights.picks
+        return [picks.read(number, num_draft) for number, num_draft in enumerate(num_drafts)]
+
+    def _run(self, num_rows: int, num_seqs: int) -> None:
+        program = self._program(num_rows, num_seqs)
+        program.prepare()
+        program.run()
+
+    def _program(self, *key: *tuple[int, int]) -> Program:
+        program = self._programs.pop(key, None) or self._record(*key)
+        self._programs[key] = program
+        if len(self._programs) > MAX_PROGRAMS:
+            del self._programs[next(iter(self._programs))]
+        return program
+
+    def _record(self, num_rows: int, num_seqs: int) -> Program:
+        with self._ops.record() as program:
+            if num_rows:
+                self._record_injection(num_rows)
+            if num_seqs:
+                self._record_blocks(num_seqs)
+        return program
+
+    def _record_injection(self, num_rows: int) -> None:
+        """Record ``g = rms(fc taps)`` and keys and values of g in each layer."""
+        ops, weights, work = self._ops, self._weights, self._work
+        x, h = work.residual[:num_rows], work.hidden[:num_rows]
+        f = Forward(ops, work, self._injected.inputs, x, h, self.caches)
+        taps = work.acts(num_rows, weights.encoder.shape[1])
+        ops.load_rows(self._rings, f.step, acts=taps)
+        ops.linear([(weights.encoder, x)], taps)
+        rows = f.normed(weights.encoder_norm, weights.dims.eps)
+        for layer in weights.layers:
+            layer.inject(f, rows, weights.dims, weights.rope)
+
+    def _record_blocks(self, num_seqs: int) -> None:
+        """Record blocks of an anchor and masks, and what their ids are picked from."""
+        ops, weights, work, keys = self._ops, self._weights, self._work, self._weights.keys
+        num_rows, num_drafting = num_seqs * keys.block_size, num_seqs * self._num_drafting
+        x, h = work.residual[:num_rows], work.hidden[:num_rows]
+        f = Forward(ops, work, self._blocks.inputs, x, h, self.caches)
+        ops.embed(weights.embedding, f.step, scale=keys.embedding_scale, out=x)
+        for layer in weights.layers:
+            layer.record(f, weights.dims, weights.rope)
+        rows = x[self._skipped :]
+        if self._skipped and num_seqs > 1:
+            rows = h[:num_drafting]
+            ops.select(x, self._drafting[:num_drafting], out=rows)
+        acts = work.acts(*rows.shape)
+        hidden: Array = h[:num_drafting]
+        ops.rms_norm(rows, weights.norm, weights.dims.eps, out=hidden, acts=acts)
+        logits, ids = self._logits[:num_drafting], self._ids[:num_drafting]
+        ops.head(
+            weights.output, acts, ids=ids, logits=logits, softcap=keys.softcap,
+            scale=keys.logit_scale,
+        )  # fmt: skip
+        weights.picks.record(BlockRows(work, f.step, hidden, acts, logits, num_seqs))
