@@ -1,4 +1,4 @@
-"""Host work of a step in microseconds: n-gram, governor, sampler, and all of it together."""
+"""Host work of a step in microseconds: n-gram, governor, sampler, walk, and all of it together."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from specrt.bench.arguments import add_json, positive
 from specrt.bench.cases import DRAWS, HISTORIES, TEXTS, VOCABULARIES, text
+from specrt.bench.lattice_walks import BLOCKS, walk_calls
 from specrt.bench.report import (
     Bound,
     bound_rows,
@@ -48,9 +49,9 @@ class HostTime:
     """One kind of work.
 
     Args:
-        part: ngram, governor, sampler, "step" without its program, "step draws" within that.
+        part: ngram, governor, sampler, walk, "step" without its program, "step draws" within that.
         case: over what.
-        size: of the history or the vocabulary.
+        size: of the history or the vocabulary, or the rows of a block.
         microseconds: of a step or a draw.
         drafted: mean ids of a proposal, None for what proposes nothing.
     """
@@ -73,7 +74,8 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print and save.
 
     Raises:
-        WrongResultError: a proposal is not a plain search's, or a draw not the reference's.
+        WrongResultError: a proposal is not a plain search's, a draw not the reference's, or a walk
+            not a plain one.
     """
     check_writable(args.json)
     times, complete = collect(measure(args.calls))
@@ -93,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         ],
         num_texts=2,
     )
-    bounds = ngram_bounds(times) + step_bounds(times)
+    bounds = ngram_bounds(times) + walk_bounds(times) + step_bounds(times)
     show_bounds(bounds)
     content = {
         "bench": "host",
@@ -116,6 +118,8 @@ def measure(calls: int) -> Iterator[HostTime]:
     for vocabulary in VOCABULARIES:
         for case in DRAWS:
             yield sampler_draw(case, vocabulary, max(1, calls // 10))
+    for num_rows, k in BLOCKS:
+        yield lattice_walk(num_rows, k, calls)
     for step in STEP_CASES:
         yield from step_times(step, max(1, calls // 10))
 
@@ -271,6 +275,25 @@ def sampler_calls(case: str, vocabulary: int, calls: int) -> Iterator[Callable[[
         partial(sampler.draw, logits, history, prompt_len, position + call, False)
         for call in range(calls)
     )
+
+
+def lattice_walk(num_rows: int, k: int, calls: int) -> HostTime:
+    """Walks of a block, through the Python call.
+
+    Raises:
+        WrongResultError: the first walk's ids are not those of a plain one.
+    """
+    seconds, _ = _timed_each(walk_calls(num_rows, k, calls))
+    return HostTime("walk", f"{k} candidates", num_rows, Latency.of(seconds), calls)
+
+
+def walk_bounds(times: Iterable[HostTime]) -> list[Bound]:
+    """What a walk may cost."""
+    return [
+        Bound(f"walk, {one.size} rows, {one.case}: median us", one.microseconds.median, 5.0, True)
+        for one in times
+        if one.part == "walk"
+    ]
 
 
 def step_times(case: StepCase, calls: int) -> list[HostTime]:

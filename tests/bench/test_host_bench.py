@@ -5,16 +5,18 @@ import json
 import numpy as np
 import pytest
 
-from specrt.bench import host
+from specrt.bench import host, lattice_walks
 from specrt.bench.__main__ import main
 from specrt.bench.cases import DRAWS, HISTORIES, TEXTS, text
 from specrt.bench.host import (
     HostTime,
+    lattice_walk,
     ngram_bounds,
     ngram_calls,
     ngram_steps,
     plain_search,
     sampler_draw,
+    walk_bounds,
 )
 from specrt.bench.step_overhead import StepCase
 from specrt.bench.timing import Latency, WrongResultError
@@ -68,6 +70,20 @@ def test_a_wrong_draw_has_no_time(monkeypatch):
     monkeypatch.setattr(host, "sample", lambda *_: -1)
     with pytest.raises(WrongResultError, match="differs from the reference"):
         sampler_draw("greedy", 100, 1)
+
+
+def test_a_wrong_walk_has_no_time(monkeypatch):
+    monkeypatch.setattr(lattice_walks, "walk", lambda *_: ([-1], [1.0]))
+    with pytest.raises(WrongResultError, match="differs from a plain walk"):
+        lattice_walk(3, 4, 1)
+
+
+def test_walks_of_a_block_and_their_bound():
+    result = lattice_walk(7, 8, 5)
+    assert (result.part, result.case, result.size, result.calls) == ("walk", "8 candidates", 7, 5)
+    slow = HostTime("walk", "8 candidates", 7, Latency(5.1, 6.0), 1)
+    assert [bound.holds for bound in walk_bounds([slow])] == [False]
+    assert [len(walk_bounds([one])) for one in (result, *times((1.0, 1.0, 1.0)))] == [1, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -137,6 +153,6 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     saved = json.loads(file.read_text())
     assert saved["complete"]
     assert {one["part"] for one in saved["results"]} == {
-        "ngram", "governor", "sampler", "step", "step draws",
+        "ngram", "governor", "sampler", "walk", "step", "step draws",
     }  # fmt: skip
-    assert len(saved["bounds"]) == 3 * len(TEXTS) + 1
+    assert len(saved["bounds"]) == 3 * len(TEXTS) + len(lattice_walks.BLOCKS) + 1
