@@ -18,6 +18,17 @@ FLOAT_GOLDENS = ("llama", "qwen3", "gemma3", "qwen35", "qwen35moe")
 QUANT_GOLDENS = ("llama-quant", "qwen3-quant", "qwen35-quant")
 GOLDENS = FLOAT_GOLDENS + QUANT_GOLDENS
 HEAD_GOLDENS = ("qwen35", "qwen35-accept", "qwen35-quant", "qwen35moe")
+DRAFTER_GOLDENS = {
+    "dflash-qwen35": "qwen35",
+    "dflash2-qwen35": "qwen35",
+    "dflash2-qwen35-quant": "qwen35-quant",
+    "dflash2-muse": "muse-glimmer",
+    "dspark-qwen3": "qwen3",
+    "dspark-qwen3-bonus": "qwen3",
+    "dspark-accept": "qwen35-accept",
+    "dflash-options-qwen3": "qwen3",
+}
+"""Drafters in files of their own, and their targets."""
 
 
 def golden_path(name: str) -> Path:
@@ -29,7 +40,9 @@ def golden_arrays(name: str, file_name: str = "golden.npz") -> dict[str, np.ndar
         return {key: file[key] for key in file.files}
 
 
-def load_golden(name: str, **options) -> LLM:
+def load_golden(name: str, drafter: str | None = None, **options) -> LLM:
+    if drafter is not None:
+        options["draft_model"] = golden_path(drafter)
     options = {"kv_type": "f32", "spec": "none", "verbose": False} | options
     return specrt.load(golden_path(name), **options)
 

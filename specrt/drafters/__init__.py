@@ -75,8 +75,8 @@ def check_drafter(target: GGUFFile, drafter: GGUFFile) -> None:
     num_layers -= target.get(f"{target.architecture}.nextn_predict_layers", int, 0)
     if layers is not None and len(layers) and not 0 <= layers.min() <= layers.max() <= num_layers:
         raise MismatchError(
-            f"{drafter.path}: {layers_key} = {layers.tolist()}, but {target.path}: {blocks_key} without "
-            f"draft heads = {num_layers}; take the drafter that was trained for this target"
+            f"{drafter.path}: {layers_key} = {layers.tolist()}, but {target.path}: {blocks_key} "
+            f"without draft heads = {num_layers}; take the drafter that was trained for this target"
         )
     tokens_key = "tokenizer.ggml.tokens"
     tokens, own = (file.get(tokens_key, StringArray, None) for file in (target, drafter))

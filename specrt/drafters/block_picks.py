@@ -99,16 +99,16 @@ class Likeliest:
     def __init__(self, ops: Ops, shape: tuple[int, int, int], names: np.ndarray | None) -> None:
         self.weights: list[Weight] = []
         self._names = names
-        self._candidates = Candidates(ops, shape, TOP)
+        self.candidates = Candidates(ops, shape, TOP)
 
     def record(self, rows: BlockRows) -> None:
         """Record the likeliest ids."""
-        self._candidates.record(rows.logits)
+        self.candidates.record(rows.logits)
 
     def read(self, number: int, num_draft: int) -> Picked:
         """Each row's first."""
-        ids = self._candidates.read(number, self._names)
-        return pick(ids, self._candidates.read_logits(number), num_draft)
+        ids = self.candidates.read(number, self._names)
+        return pick(ids, self.candidates.read_logits(number), num_draft)
 
 
 class Selector:
@@ -138,10 +138,10 @@ class Selector:
         self._ops, self._gate = ops, gate
         self._codebooks = {"predecessor": predecessor, "successor": successor}
         self._names, self._names_there = names, on_device(ops, names)
-        self._candidates = Candidates(ops, shape, num_candidates)
-        k = self._candidates.ids.shape[1]
+        self.candidates = Candidates(ops, shape, num_candidates)
+        k = self.candidates.ids.shape[1]
         self._gates = ops.buffer((num_seqs * num_rows, gate.shape[0]), np.float32)
-        self._scores = ops.buffer((num_seqs, k + k * k * (num_rows - 1)), np.float32)
+        self.scores = ops.buffer((num_seqs, k + k * k * (num_rows - 1)), np.float32)
 
     @classmethod
     def load(
@@ -172,19 +172,19 @@ class Selector:
 
     def record(self, rows: BlockRows) -> None:
         """Record candidates and scores."""
-        num_rows, found = len(rows.logits), self._candidates
+        num_rows, found = len(rows.logits), self.candidates
         gates = self._gates[:num_rows]
         self._ops.linear([(self._gate, gates)], rows.acts)
         found.record(rows.logits)
         self._ops.lattice(
             found.ids[:num_rows], found.logits[:num_rows], gates, rows.step,
-            **self._codebooks, names=self._names_there, scores=self._scores[: rows.num_seqs],
+            **self._codebooks, names=self._names_there, scores=self.scores[: rows.num_seqs],
         )  # fmt: skip
 
     def read(self, number: int, num_draft: int) -> Picked:
         """The greedy walk."""
-        ids = self._candidates.read(number, self._names)
-        return walk(ids, self._ops.to_host(self._scores)[number], num_draft)
+        ids = self.candidates.read(number, self._names)
+        return walk(ids, self._ops.to_host(self.scores)[number], num_draft)
 
 
 class Markov:
@@ -216,11 +216,11 @@ class Markov:
         self._acts = ops.acts(num_seqs, successor.shape[1], [successor])
         self._ids = ops.buffer((num_seqs, num_rows), np.int32)
         self._confidences: Array | None = None
-        self._candidates: Candidates | None = None
+        self.candidates: Candidates | None = None
         if confidence is not None:
             self._confidences = ops.buffer((num_seqs, num_rows), np.float32)
         else:
-            self._candidates = Candidates(ops, shape, TOP)
+            self.candidates = Candidates(ops, shape, TOP)
 
     @classmethod
     def load(
@@ -251,14 +251,14 @@ class Markov:
             acts=self._acts.rows(num_seqs), ids=self._ids[:num_seqs],
             confidences=None if confidences is None else confidences[:num_seqs],
         )  # fmt: skip
-        if self._candidates is not None:
-            self._candidates.record(rows.logits)
+        if self.candidates is not None:
+            self.candidates.record(rows.logits)
 
     def read(self, number: int, num_draft: int) -> Picked:
-        """The ids, with the confidence head's estimates, else the share of each among the likeliest."""
-        if self._candidates is not None:
-            ids = self._candidates.read(number, self._names)
-            return pick(ids, self._candidates.read_logits(number), num_draft)
+        """The ids, with the confidence head's estimates, else their shares among the likeliest."""
+        if self.candidates is not None:
+            ids = self.candidates.read(number, self._names)
+            return pick(ids, self.candidates.read_logits(number), num_draft)
         ids, confidences = (self._ops.to_host(x)[number] for x in (self._ids, self._confidences))
         return ids[:num_draft].tolist(), confidences[:num_draft].tolist()
 

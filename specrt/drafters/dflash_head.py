@@ -45,6 +45,10 @@ class DFlashHead:
     Args:
         weights: bound to the target.
         target: its ops, its slots, its context and its tapped rows.
+
+    Attributes:
+        weights: as given.
+        passes: its forwards.
     """
 
     kind: Literal["block"] = "block"
@@ -54,10 +58,11 @@ class DFlashHead:
         self.block_size = keys.block_size
         self.num_drafting = keys.block_size - (0 if keys.samples_anchor else 1)
         self.taps = frozenset(map(residual_entering, keys.target_layers))
+        self.weights = weights
         self._ops, self._windows = target.ops, keys.windows
         self._waiting = keys.block_size + 1
-        self._passes = DFlashPasses(weights, target)
-        self._passes.record(self._waiting)
+        self.passes = DFlashPasses(weights, target)
+        self.passes.record(self._waiting)
 
     def catch_up(self, rows: list[Kept]) -> None:
         """Follow rows, which the target keeps, and inject them if many wait."""
@@ -88,7 +93,7 @@ class DFlashHead:
             asked.append((number, min(num_draft, self.num_drafting)))
         drafts = [NO_DRAFT] * len(contexts)
         if asked:
-            picked = self._passes.draft(waiting, lowest, [num for _, num in asked])
+            picked = self.passes.draft(waiting, lowest, [num for _, num in asked])
             for (number, _), (tokens, confidences) in zip(asked, picked, strict=True):
                 sequence = contexts[number].sequence
                 sequence.drafter_states[self].injected = sequence.cursor.cache_len
@@ -117,7 +122,7 @@ class DFlashHead:
         self._inject(sequence, state)
         lowest = self._lowest(state)
         arrays = {"first": np.array([lowest], np.int32)}
-        for layer, cache in enumerate(self._passes.caches):
+        for layer, cache in enumerate(self.passes.caches):
             seen = self._seen(sequence.slot, layer, lowest, length)
             read = self._ops.kv_read(cache, *seen)
             arrays |= {f"{n}{layer}": np.array(x) for n, x in zip("kv", read, strict=True)}
@@ -139,7 +144,7 @@ class DFlashHead:
                 "session again"
             )
         lowest, writes = int(first[0]), []
-        for layer, cache in enumerate(self._passes.caches):
+        for layer, cache in enumerate(self.passes.caches):
             seen = self._seen(sequence.slot, layer, lowest, length)
             k, v = (np.atleast_1d(arrays.get(f"{name}{layer}", ())) for name in "kv")
             like = self._ops.kv_read(cache, *seen)[0]
@@ -166,13 +171,13 @@ class DFlashHead:
         while (first := state.injected) < state.heard:
             left = state.heard - first
             count = min(PIECE, 1 << (left.bit_length() - 1))
-            self._passes.inject(sequence, first, count)
+            self.passes.inject(sequence, first, count)
             state.injected = first + count
             state.written = max(state.written, state.injected)
 
     def _lowest(self, state: Followed) -> int:
         """The first position that all layers have keys of, as far as they can see back."""
-        layout = self._passes.layout
+        layout = self.passes.layout
         if not layout.window:
             return state.first
         return max(state.first, state.written - layout.ring_pages * PAGE)
@@ -181,7 +186,7 @@ class DFlashHead:
         self, slot: int, layer: int, lowest: int, length: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """The positions of a layer that a next block can see, behind the page of each."""
-        window, layout = self._windows[layer], self._passes.layout
+        window, layout = self._windows[layer], self.passes.layout
         first = max(lowest, length - window + 1) if window else lowest
         positions = np.arange(first, length, dtype=np.int32)
         table = layout.ring(slot) if window else layout.table(slot)

@@ -1,4 +1,4 @@
-"""One layer of a ``dflash`` drafter: attention over injected rows and the block, and what it adds."""
+"""One layer of a ``dflash`` drafter: attention over injected rows and the block, feed-forward."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from specrt.drafters.dflash import DFlashKeys
 
 VARYING, BETWEEN = 4, 0
-"""Of the workspace's outs: coefficients of the convolution, which stay to the end of an attention or
-a feed-forward, and what a convolution leaves to a norm."""
+"""Of the workspace's outs: coefficients of the convolution, which stay to the end of an attention
+or a feed-forward, and what a convolution leaves to a norm."""
 
 NUM_OUTS = 5
 
@@ -59,7 +59,7 @@ class BlockConv:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What stands around an attention or a feed-forward: ``x += norm(conv(scale f(conv(rms(x)))))``.
+    """What stands around attention or feed-forward f: ``x += norm(conv(scale f(conv(rms(x)))))``.
 
     Args:
         norm: [D], before it.

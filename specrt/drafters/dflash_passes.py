@@ -30,6 +30,8 @@ class DFlashPasses:
     Attributes:
         layout: where a slot's keys and values are; a block may end behind the context.
         caches: each layer's.
+        encoded: [rows, D] float32, what the last injection took keys and values of.
+        logits: [B n, Vd] float32, of the last draft's n drafting rows of each block.
     """
 
     def __init__(self, weights: DFlashWeights, target: Decoder) -> None:
@@ -45,9 +47,8 @@ class DFlashPasses:
             StepRows(ops, self.layout, rows) for rows in (PIECE, num_slots * size)
         )
         most = max(PIECE, num_slots * size)
-        self._work = Workspace(
-            ops, most, dims.width, weights.matrices, weights.output, NUM_OUTS
-        )
+        self._work = Workspace(ops, most, dims.width, weights.matrices, weights.output, NUM_OUTS)
+        self.encoded = self._work.hidden
         self._skipped = 0 if keys.samples_anchor else 1
         self._num_drafting = size - self._skipped
         drafting = np.arange(num_slots * size, dtype=np.int32).reshape(num_slots, size)
@@ -55,7 +56,7 @@ class DFlashPasses:
         ops.assign(self._drafting, drafting[:, self._skipped :].reshape(-1))
         self._ids = ops.buffer((num_slots * self._num_drafting,), np.int32)
         logits = (num_slots * self._num_drafting, weights.output.shape[0])
-        self._logits = ops.buffer(logits, np.float32)
+        self.logits = ops.buffer(logits, np.float32)
         self._masks = [keys.mask_token] * (size - 1)
         self._programs: dict[tuple[int, int], Program] = {}
 
@@ -131,7 +132,8 @@ class DFlashPasses:
         taps = work.acts(num_rows, weights.encoder.shape[1])
         ops.load_rows(self._rings, f.step, acts=taps)
         ops.linear([(weights.encoder, x)], taps)
-        rows = f.normed(weights.encoder_norm, weights.dims.eps)
+        rows = work.acts(*x.shape)
+        ops.rms_norm(x, weights.encoder_norm, weights.dims.eps, out=h, acts=rows)
         for layer in weights.layers:
             layer.inject(f, rows, weights.dims, weights.rope)
 
@@ -151,7 +153,7 @@ class DFlashPasses:
         acts = work.acts(*rows.shape)
         hidden: Array = h[:num_drafting]
         ops.rms_norm(rows, weights.norm, weights.dims.eps, out=hidden, acts=acts)
-        logits, ids = self._logits[:num_drafting], self._ids[:num_drafting]
+        logits, ids = self.logits[:num_drafting], self._ids[:num_drafting]
         ops.head(
             weights.output, acts, ids=ids, logits=logits, softcap=keys.softcap,
             scale=keys.logit_scale,

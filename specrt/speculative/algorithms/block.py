@@ -18,6 +18,9 @@ class BlockSpeculator:
 
     Args:
         head: bound to the target.
+
+    Attributes:
+        head: as given.
     """
 
     name = BLOCK
@@ -26,28 +29,27 @@ class BlockSpeculator:
     wants_prompt = True
 
     def __init__(self, head: BlockHead) -> None:
-        self._head = head
+        self.head = head
         self.max_draft = head.num_drafting
         self.taps = head.taps
 
     def propose(self, contexts: list[DraftContext]) -> list[Draft]:
         """One draft per context, up to the first token whose prefix is too unlikely."""
-        drafts = self._head.draft_block(contexts)
+        drafts = self.head.draft_block(contexts)
         return [
-            self._cut(draft, context.pmin)
-            for draft, context in zip(drafts, contexts, strict=True)
+            self._cut(draft, context.pmin) for draft, context in zip(drafts, contexts, strict=True)
         ]
 
     def commit(self, kept: list[Kept]) -> None:
         """Hand the rows to the head."""
-        self._head.catch_up(kept)
+        self.head.catch_up(kept)
 
     def reset(self, sequence: Sequence) -> None:
         """Nothing here: what is kept of a sequence is the head's, who follows by itself."""
 
     def heard(self, sequence: Sequence) -> int:
         """The head's."""
-        return self._head.heard(sequence)
+        return self.head.heard(sequence)
 
     def _cut(self, draft: Draft, pmin: float | None) -> Draft:
         tokens, confidences, _ = draft
