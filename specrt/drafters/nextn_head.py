@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 
-from specrt.drafters.hidden_rows import MOST_HELD, HiddenRows
 from specrt.drafters.nextn import NextNWeights, load_weights
 from specrt.drafters.nextn_passes import NextNPasses
 from specrt.errors import MismatchError, SpecrtError
@@ -15,7 +14,8 @@ from specrt.gguf.reader import GGUFFile
 from specrt.models.blocks import Trunk
 from specrt.models.decoder import Decoder
 from specrt.models.step_rows import SequenceRows
-from specrt.ops import PAGE, Array
+from specrt.models.tap_rows import MOST_HELD
+from specrt.ops import PAGE
 from specrt.state.messages import (
     DRAFT_HEAD,
     FINAL_HIDDEN,
@@ -31,8 +31,6 @@ WAITING = 8
 """So many rows wait at most for the next draft, which takes them in with its first row."""
 TAKEN_IN = 32
 """So many rows are taken in at a time where more wait."""
-PIECE = 96
-"""Hidden rows that are kept at a time, of a ring that must not lose what waits."""
 
 
 @dataclass(slots=True)
@@ -42,7 +40,7 @@ class Followed:
     Args:
         taken_in: rows 0 .. n - 1 are in its cache, each with the target's hidden row before it.
         heard: hidden rows 0 .. n - 1 were heard of.
-        oldest: the first of them that the ring still has.
+        oldest: the first of them that the target still keeps.
     """
 
     taken_in: int = 0
@@ -50,11 +48,11 @@ class Followed:
     oldest: int = 0
 
     def has_hidden(self, position: int) -> bool:
-        """True if the ring has that hidden row; before position 0 stands a row of zeros."""
+        """True if the hidden row is there; before position 0 stands a row of zeros."""
         return position < 0 or self.oldest <= position < self.heard
 
     def hear(self, start_pos: int, end: int) -> None:
-        """Those rows were written to the ring, and what was heard of behind them is gone."""
+        """Those rows are there, and what was heard of behind them is gone."""
         self.taken_in = min(self.taken_in, start_pos + 1)
         self.heard = end
         self.oldest = start_pos if start_pos < self.oldest else max(self.oldest, end - MOST_HELD)
@@ -64,8 +62,9 @@ class NextNHead:
     """Fulfils ``speculative.draft_head.DraftHead``: a token a pass, each from its own hidden row.
 
     Row p is token p beside the hidden row of p - 1: the target's for tokens it has consumed, behind
-    them the head's own. Kept rows wait until the next draft takes them in with its first row, in
-    one call; where many wait, they are taken in before, without the LM head.
+    them the head's own, all in the ring that the target keeps its hidden rows in. Kept rows wait
+    until the next draft takes them in with its first row, in one call; where many wait, they are
+    taken in before, without the LM head.
 
     Args:
         weights: bound to the target.
@@ -80,21 +79,25 @@ class NextNHead:
     def __init__(self, weights: NextNWeights, target: Decoder, trunk: Trunk) -> None:
         self._ops, num_slots = target.ops, target.max_sequences
         self._layout = target.layout
-        self._hidden = HiddenRows(target.ops, num_slots, weights.dims.width)
-        most_rows = max(TAKEN_IN, num_slots * (WAITING + 1))
-        self._passes = NextNPasses(weights, target, trunk, self._hidden.array, most_rows)
+        self._hidden = target.tap_rows
+        ring, most_rows = self._hidden.ring(FINAL_HIDDEN), max(TAKEN_IN, num_slots * (WAITING + 1))
+        self._passes = NextNPasses(weights, target, trunk, ring, most_rows)
         self._passes.record(WAITING + 1, TAKEN_IN)
 
     def catch_up(self, rows: list[Kept]) -> None:
-        """Keep the hidden rows, and take in what has waited long."""
-        for sequence, start_pos, tokens, _, taps in rows:
-            hidden = taps[FINAL_HIDDEN]
-            if len(tokens) <= PIECE:
-                self._hear(sequence, start_pos, tokens, hidden)
+        """Note the rows, and take in what has waited long."""
+        for sequence, start_pos, tokens, _, _ in rows:
+            state, end = self._state(sequence), start_pos + len(tokens)
+            if start_pos > state.heard:
+                continue  # rows between are missing, so these are of no use
+            if state.heard - state.taken_in > WAITING:  # a call for earlier rows has failed
+                del sequence.drafter_states[self]
                 continue
-            for begin in range(0, len(tokens), PIECE):
-                end = begin + PIECE
-                self._hear(sequence, start_pos + begin, tokens[begin:end], hidden[begin:end])
+            state.hear(start_pos, end)
+            while (first := state.taken_in) < end - WAITING:
+                count = min(end - first, TAKEN_IN)
+                self._passes.take_in(sequence, first, count)
+                state.taken_in = first + count
 
     def draft_chain(self, contexts: list[DraftContext]) -> list[Draft]:
         """One draft per context; an empty one where the target's hidden rows are not all known."""
@@ -128,7 +131,7 @@ class NextNHead:
         if not state.has_hidden(first):
             return {}
         k, v = self._ops.kv_read(self._passes.cache, *self._pages(sequence.slot, taken_in))
-        hidden = self._hidden.read(sequence.slot, first, end)
+        hidden = self._hidden.read(FINAL_HIDDEN, sequence.slot, first, end)
         return {"k": np.array(k), "v": np.array(v), "hidden": hidden}
 
     def import_state(self, sequence: Sequence, arrays: dict[str, np.ndarray]) -> None:
@@ -147,7 +150,7 @@ class NextNHead:
             )
         pages = self._pages(sequence.slot, taken_in)
         stored = self._ops.kv_read(self._passes.cache, *pages)[0]
-        rows = (len(hidden), self._hidden.array.shape[2])
+        rows = (len(hidden), self._hidden.ring(FINAL_HIDDEN).shape[2])
         shapes = (stored.shape, stored.shape, rows)
         types = (stored.dtype, stored.dtype, np.dtype(np.float32))
         for values, shape, dtype in zip((k, v, hidden), shapes, types, strict=True):
@@ -157,7 +160,7 @@ class NextNHead:
                     "save the session again"
                 )
         self._ops.kv_write(self._passes.cache, *pages, k, v)
-        self._hidden.assign(sequence.slot, first, hidden)
+        self._hidden.assign(FINAL_HIDDEN, sequence.slot, first, hidden)
         sequence.drafter_states[self] = Followed(taken_in, end, first)
 
     def _pages(self, slot: int, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -170,21 +173,6 @@ class NextNHead:
         if state is None:
             state = sequence.drafter_states[self] = Followed()
         return state
-
-    def _hear(self, sequence: Sequence, start_pos: int, tokens: list[int], hidden: Array) -> None:
-        """Keep hidden rows, and take in the rows that they complete where many wait."""
-        state, end = self._state(sequence), start_pos + len(tokens)
-        if start_pos > state.heard:
-            return  # rows between are missing, so these are of no use
-        self._hidden.write(sequence.slot, start_pos, hidden)
-        state.hear(start_pos, end)
-        while (first := state.taken_in) < end - WAITING:
-            if not state.has_hidden(first - 1):  # calls for earlier rows have failed
-                del sequence.drafter_states[self]
-                return
-            count = min(end - first, TAKEN_IN)
-            self._passes.take_in(sequence, first, count)
-            state.taken_in = first + count
 
     def _can_start(self, sequence: Sequence) -> bool:
         state, position = self._state(sequence), sequence.cursor.cache_len

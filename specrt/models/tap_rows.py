@@ -8,18 +8,26 @@ from typing import Any
 import numpy as np
 
 from specrt.ops import Array, Ops
+from specrt.options import MAX_DRAFT
 from specrt.state.messages import Kept, Tap
 from specrt.state.sequence import Sequence
 
 RING = 256
-"""Rows of each sequence and tap: 64 that nobody has heard of, and two windows of 65."""
+"""Rows of each sequence and tap, by position."""
 
-PIECE = 128
-"""Rows of a prompt that speculators hear of at a time: a ring keeps as many from before."""
+PIECE = 64
+"""Rows that speculators hear of at a time."""
+
+MOST_HELD = RING - 2 * (MAX_DRAFT + 1)
+"""Of those heard of the newest, which no row that is not heard of has overwritten: these are up to
+``BACKLOG`` = 64 kept ones, and those of a window."""
 
 
 class TapRows:
     """A ring of rows by position for each slot and tap.
+
+    A head reads rows there for as long as it needs them, and may write rows of its own at positions
+    that the target has not reached: the target's next rows overwrite them.
 
     Args:
         ops: the op set.
@@ -45,7 +53,7 @@ class TapRows:
         history = sequence.history
         while start < end:
             place = start % RING
-            stop = min(end, start + RING - place) if taps else end
+            stop = min(end, start + min(PIECE, RING - place)) if taps else end
             rows = {
                 tap: self._rings[tap][sequence.slot, place : place + stop - start] for tap in taps
             }
@@ -74,3 +82,15 @@ class TapRows:
             piece: list[Any] = tokens[begin:end]
             yield Kept(sequence, start + begin, piece, tokens[end], rows)
             begin = end
+
+    def read(self, tap: Tap, slot: int, first: int, end: int) -> np.ndarray:
+        """The rows [n, D] of positions that are there, on the host."""
+        ring = self._ops.to_host(self.ring(tap)[slot])
+        return np.array(ring[np.arange(first, end) % RING])
+
+    def assign(self, tap: Tap, slot: int, first: int, rows: np.ndarray) -> None:
+        """Keep what ``read`` gave."""
+        ring = self.ring(tap)[slot]
+        for place, row in enumerate(rows, first):
+            place %= RING
+            self._ops.assign(ring[place : place + 1], row[None])

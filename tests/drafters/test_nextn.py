@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from specrt import GovernorOptions, SamplingParams, SpecOptions
-from specrt.drafters.hidden_rows import RING
-from specrt.drafters.nextn_head import PIECE, TAKEN_IN, WAITING, NextNHead
+from specrt.drafters.nextn_head import TAKEN_IN, WAITING, NextNHead
 from specrt.errors import MismatchError, OptionError
-from specrt.state.messages import DraftContext
+from specrt.models.tap_rows import PIECE, RING
+from specrt.state.messages import FINAL_HIDDEN, DraftContext
 from tests.following import Following
 from tests.models_on_disk import golden_arrays, load_golden
 
@@ -250,7 +250,8 @@ def test_buffers_may_hold_anything(llm):
     session = Following(llm)
     head = session.speculator._head
     passes = head._passes
-    arrays = [head._hidden.array, passes._own_hidden, passes._drafted.view(np.float32)]
+    ring = llm.target.tap_rows.ring(FINAL_HIDDEN)
+    arrays = [ring, passes._own_hidden, passes._drafted.view(np.float32)]
     cache = head._passes.cache
     for array in [*arrays, cache.k, cache.v]:
         array[...] = np.nan
