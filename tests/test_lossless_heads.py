@@ -9,24 +9,32 @@ from specrt import SamplingParams, SpecOptions
 from specrt.completion import completion
 from specrt.lossless import Cell, fixed_request
 from specrt.mixed_drafts import MixedDrafts
-from tests.models_on_disk import HEAD_GOLDENS, golden_arrays, load_golden
+from tests.models_on_disk import DRAFTER_GOLDENS, HEAD_GOLDENS, golden_arrays, load_golden
 from tests.running import same
 
 SETTINGS = {
     "greedy": SamplingParams(max_tokens=60, ignore_eos=True, logprobs=1),
     "sampled": SamplingParams(max_tokens=60, ignore_eos=True, temperature=0.9, top_p=0.95, seed=3),
 }
-DRAFTERS = ["ngram", "draft-head", "ngram,draft-head"]
+PAIRS = [
+    (name, kind) for name in HEAD_GOLDENS for kind in ("ngram", "draft-head", "ngram,draft-head")
+]
+PAIRS += [(name, kind) for name in DRAFTER_GOLDENS for kind in ("block", "ngram,block")]
+"""Models with heads of their own, or drafters in files of their own; and who drafts."""
 
 
 @cache
 def model(name, device="cpu"):
-    return load_golden(name, kv_type="f16", device=device, context=512)
+    options = {"kv_type": "f16", "device": device, "context": 512}
+    if name in DRAFTER_GOLDENS:
+        return load_golden(DRAFTER_GOLDENS[name], drafter=name, **options)
+    return load_golden(name, **options)
 
 
 @cache
 def turns(name, setting, device="cpu"):
     """Three turns of plain decoding: each prompt is what was said, and some more."""
+    name = DRAFTER_GOLDENS.get(name, name)
     tokens = golden_arrays(name)["tokens"].tolist()
     with model(name, device).session() as session:
         said, answers = tokens[:20] + tokens[4:11], []
@@ -79,8 +87,7 @@ def over_turns(llm, name, setting, cell, seed, device="cpu"):
 
 @pytest.mark.parametrize("num_draft", [1, 2, 3, 7])
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("drafter", DRAFTERS)
-@pytest.mark.parametrize("name", HEAD_GOLDENS)
+@pytest.mark.parametrize(("name", "drafter"), PAIRS)
 def test_turns(name, drafter, setting, num_draft):
     cell = Cell(setting, drafter, num_draft)
     for seed in range(6):
@@ -91,16 +98,18 @@ def test_turns(name, drafter, setting, num_draft):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_turns_on_the_emulator(setting):
-    name, cell = "qwen35-accept", Cell(setting, "draft-head", 3)
+@pytest.mark.parametrize(
+    ("name", "drafter"), [("qwen35-accept", "draft-head"), ("dflash2-qwen35", "block")]
+)
+def test_turns_on_the_emulator(name, drafter, setting):
+    cell = Cell(setting, drafter, 3)
     over_turns(model(name, "emulator"), name, setting, cell, 1, "emulator")
     assert cell.windows > 4 and cell.num_inner
 
 
 @pytest.mark.parametrize("num_draft", [1, 2, 3, 7])
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("drafter", DRAFTERS)
-@pytest.mark.parametrize("name", HEAD_GOLDENS)
+@pytest.mark.parametrize(("name", "drafter"), PAIRS)
 def test_as_users_ask_for_it(name, drafter, setting, num_draft):
     """Sessions of three turns, with nothing mixed in; the governor on and off."""
     llm = model(name)
@@ -115,10 +124,11 @@ def test_as_users_ask_for_it(name, drafter, setting, num_draft):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("name", HEAD_GOLDENS)
+@pytest.mark.parametrize("name", [*HEAD_GOLDENS, *DRAFTER_GOLDENS])
 def test_two_sequences_side_by_side(name, setting):
     """Of different lengths, and with different K."""
-    llm, cell = model(name), Cell(setting, "draft-head", 3)
+    drafter = "block" if name in DRAFTER_GOLDENS else "draft-head"
+    llm, cell = model(name), Cell(setting, drafter, 3)
     plains = turns(name, setting)[::2]
     for seed in range(4):
         requests = [
@@ -126,7 +136,7 @@ def test_two_sequences_side_by_side(name, setting):
                 llm,
                 plain.prompt_token_ids,
                 SETTINGS[setting],
-                tuple(mixed(llm, plain, "draft-head", seed)),
+                tuple(mixed(llm, plain, drafter, seed)),
                 num_draft,
             )
             for plain, num_draft in zip(plains, (3, 5), strict=True)
