@@ -116,7 +116,7 @@ def head_call(ops: Ops, case: LinearCase, weight: Any, acts: Any, num_bytes: int
     logits = ops.buffer((case.rows, case.outputs), np.float32)
 
     def op() -> None:
-        ops.head(weight, acts, ids=ids, logits=None, softcap=case.softcap)
+        ops.head(weight, acts, ids=ids, logits=None, softcap=case.softcap, scale=case.scale)
 
     with ops.record() as program:
         op()
@@ -126,7 +126,7 @@ def head_call(ops: Ops, case: LinearCase, weight: Any, acts: Any, num_bytes: int
             ops.assign(array, poison(array))
         program.run()
         drawn = ops.to_host(ids)
-        ops.head(weight, acts, ids=ids, logits=logits, softcap=case.softcap)
+        ops.head(weight, acts, ids=ids, logits=logits, softcap=case.softcap, scale=case.scale)
         values = ops.to_host(logits)
         if (drawn != ops.to_host(ids)).any() or (drawn != values.argmax(axis=1)).any():
             raise WrongResultError(f"head {case}: its ids are not the largest logits'")
