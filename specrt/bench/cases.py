@@ -148,7 +148,11 @@ class AttentionCase:
 
 @dataclass(frozen=True, slots=True)
 class RopeCase:
-    """Rows that are rotated, heads normed before or not, and stored at the end of a sequence."""
+    """Rows that are rotated, heads normed before or not, and stored at the end of a sequence.
+
+    Args:
+        turns: False for a rotary table of no pairs.
+    """
 
     kv_type: KVType
     heads: int
@@ -159,6 +163,7 @@ class RopeCase:
     normed: bool = False
     pairing: RopePairing = "neox"
     ring_pages: int = 0
+    turns: bool = True
 
 
 @dataclass(frozen=True, slots=True)

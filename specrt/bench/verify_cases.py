@@ -194,7 +194,11 @@ CHECKS: Final = (
     ),
     Check(
         "rope_kv",
-        tuple(RopeCase("f32", *heads, 203, 9, True) for heads in ((9, 3, 64), (5, 1, 80))),
+        tuple(
+            RopeCase("f32", *heads, 203, 9, True, turns=turns)
+            for heads in ((9, 3, 64), (5, 1, 80))
+            for turns in (True, False)
+        ),
         exact=False,
     ),
     Check(
