@@ -26,8 +26,9 @@ using Type = WEIGHT_TYPE;
 #define BLOCKS 2
 #endif
 
-#define ENDS const float *add, unsigned long long *keys, float softcap, int num_rows, int width
-#define THE_END {add, keys, softcap, num_rows}
+#define ENDS                                                                                     \
+    const float *add, unsigned long long *keys, float scale, float softcap, int num_rows, int width
+#define THE_END {add, keys, scale, softcap, num_rows}
 
 /* The rows of a block whose form takes so many: of int8x2 half as many, twice. */
 template <class Form>

@@ -108,7 +108,7 @@ __device__ __forceinline__ bool find_work(Work &work, Pair (&stacks)[2],
     work.tile = static_cast<int>(blockIdx.x);
     work.pair = pick(stacks, TILE_ROWS, work.tile);
     work.taken = TaskRows{first, end, sources};
-    work.end = End{nullptr, nullptr, 0.0f, end};
+    work.end = End{nullptr, nullptr, 1.0f, 0.0f, end};
     return true;
 }
 

@@ -263,8 +263,8 @@ __device__ __forceinline__ int chunk_word(const char *unit, int chunk, int group
 struct End {
     const float *add;         /* [T, N], or null */
     unsigned long long *keys; /* [T, tiles] of head, or null */
-    float softcap;
-    int num_rows; /* T */
+    float scale, softcap;     /* of head; 1 and 0 change nothing */
+    int num_rows;             /* T */
 };
 
 /* The end of row t and weight row tile * 16 + n, by sixteen lanes with n = lane % 16. All lanes of
@@ -279,6 +279,8 @@ __device__ __forceinline__ void finish(float value, const Pair &pair, const End 
         value = __fadd_rn(value, load(pair.bias + row));
     if (there && end.add)
         value = __fadd_rn(value, load(end.add + place));
+    if (end.scale != 1.0f)
+        value = __fmul_rn(end.scale, value);
     if (end.softcap > 0.0f)
         value = __fmul_rn(end.softcap, tanh_of(__fdiv_rn(value, end.softcap)));
     if (there && pair.out)

@@ -60,6 +60,18 @@ def check_linear(pairs: Sequence[tuple[Any, Any]], acts: Any, add: Any | None, m
     return num_rows
 
 
+def check_head(weight: Any, acts: Any, ids: Any, logits: Any | None, scale: float) -> int:
+    """T; ``MismatchError`` unless ids are [T] int32, logits [T, V] f32, and acts and scale fit."""
+    num_rows = len(ids)
+    check("head: ids", ids, np.int32, (num_rows,))
+    acts.check_readable(weight, num_rows)
+    if logits is not None:
+        check("head: logits", logits, np.float32, (num_rows, weight.shape[0]))
+    if not abs(scale) <= float(np.finfo(np.float32).max):
+        raise MismatchError(f"head: scale {scale}; expected a finite float32")
+    return num_rows
+
+
 def check_accept(ids: Any, step: StepInputs, out: Any) -> None:
     """Raise ``MismatchError`` unless ids are [T] int32 and out is [B, 3] int32 for the step."""
     check("accept: ids", ids, np.int32, (len(ids),))

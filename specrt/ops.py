@@ -38,7 +38,8 @@ PAGE = 64
 class Rope:
     """Rotary embedding: ``table[p, i] = (cos, sin)`` of pair ``i`` at position ``p``.
 
-    ``table`` is ``[context, n_rot / 2, 2]`` float32; dims from ``n_rot`` on pass through.
+    ``table`` is ``[context, n_rot / 2, 2]`` float32; dims from ``n_rot`` on pass through, with
+    ``n_rot`` 0 all of them.
     """
 
     table: Array

@@ -14,7 +14,7 @@ from specrt.llm import LLM
 from specrt.pull import cached
 
 GOLDEN = Path(__file__).parent / "golden"
-FLOAT_GOLDENS = ("llama", "qwen3", "gemma3", "qwen35", "qwen35moe")
+FLOAT_GOLDENS = ("llama", "qwen3", "gemma3", "qwen35", "qwen35moe", "muse-glimmer")
 QUANT_GOLDENS = ("llama-quant", "qwen3-quant", "qwen35-quant")
 GOLDENS = FLOAT_GOLDENS + QUANT_GOLDENS
 HEAD_GOLDENS = ("qwen35", "qwen35-accept", "qwen35-quant", "qwen35moe")

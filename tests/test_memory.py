@@ -36,7 +36,7 @@ def made(monkeypatch):
     return sizes
 
 
-@pytest.mark.parametrize("name", ["gemma3", "qwen3-quant", "qwen35moe"])
+@pytest.mark.parametrize("name", ["gemma3", "qwen3-quant", "qwen35moe", "muse-glimmer"])
 def test_a_model_on_the_emulator_holds_what_the_plan_says(name, monkeypatch):
     sizes, real = [], KernelOps.buffer
 

@@ -94,7 +94,7 @@ def test_a_finished_answer_joins_before_its_last_piece_is_given_out(llm, max_tok
 
 
 @pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0"])
-@pytest.mark.parametrize("name", ["llama", "gemma3", "qwen35"])
+@pytest.mark.parametrize("name", ["llama", "gemma3", "qwen35", "muse-glimmer"])
 def test_a_saved_session_goes_on_bit_for_bit(name, kv_type, tmp_path):
     llm = load_golden(name, kv_type=kv_type, spec="ngram")
     ids = golden_arrays(name)["tokens"].tolist()

@@ -23,6 +23,10 @@ RECURRENT = {
     "ssm.time_step_rank": 6,
     "ssm.inner_size": 120,
 }
+OWN_KEYS = {
+    "qwen35": (*RECURRENT, "rope.dimension_sections"),
+    "muse-glimmer": ("attention.sliding_window", "logit_scale"),
+}
 MERGES = ["t h", "th e", "a n", "e r", "i n", "o n", "r e"]
 
 
@@ -73,9 +77,8 @@ def write_tiny_model(
 
 def required_keys(architecture: str = "llama") -> list[str]:
     """Keys without which the model cannot be run, without the architecture."""
-    own = [*RECURRENT, "rope.dimension_sections"] if architecture == "qwen35" else []
     return [
-        *own,
+        *OWN_KEYS.get(architecture, ()),
         "context_length",
         "embedding_length",
         "block_count",

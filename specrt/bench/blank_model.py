@@ -130,7 +130,16 @@ class ScriptedOps(HostOps):
     def rms_norm(self, *args: Any, **keywords: Any) -> None:
         """Nothing."""
 
-    def head(self, weight: Any, acts: Any, *, ids: Array, logits: Any, softcap: float) -> None:
+    def head(
+        self,
+        weight: Any,
+        acts: Any,
+        *,
+        ids: Array,
+        logits: Any,
+        softcap: float,
+        scale: float = 1.0,
+    ) -> None:
         """Where ids and logits go."""
         self._program.ids, self._program.logits = ids, logits
 

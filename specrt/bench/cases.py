@@ -19,7 +19,8 @@ class LinearCase:
         bias: every matrix has one.
         add: rows are added last.
         others: types of further matrices in the same launch, each 5 rows longer.
-        softcap: of the head's logits; 0 for none.
+        scale: of the head's logits.
+        softcap: of them; 0 for none.
     """
 
     type: str
@@ -30,6 +31,7 @@ class LinearCase:
     bias: bool = False
     add: bool = False
     others: tuple[str, ...] = ()
+    scale: float = 1.0
     softcap: float = 0.0
 
 
@@ -146,7 +148,11 @@ class AttentionCase:
 
 @dataclass(frozen=True, slots=True)
 class RopeCase:
-    """Rows that are rotated, heads normed before or not, and stored at the end of a sequence."""
+    """Rows that are rotated, heads normed before or not, and stored at the end of a sequence.
+
+    Args:
+        turns: False for a rotary table of no pairs.
+    """
 
     kv_type: KVType
     heads: int
@@ -157,6 +163,7 @@ class RopeCase:
     normed: bool = False
     pairing: RopePairing = "neox"
     ring_pages: int = 0
+    turns: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ def head_call(ops: Ops, case: LinearCase, weight: Any, acts: Any, num_bytes: int
     logits = ops.buffer((case.rows, case.outputs), np.float32)
 
     def op() -> None:
-        ops.head(weight, acts, ids=ids, logits=None, softcap=case.softcap)
+        ops.head(weight, acts, ids=ids, logits=None, softcap=case.softcap, scale=case.scale)
 
     with ops.record() as program:
         op()
@@ -126,7 +126,7 @@ def head_call(ops: Ops, case: LinearCase, weight: Any, acts: Any, num_bytes: int
             ops.assign(array, poison(array))
         program.run()
         drawn = ops.to_host(ids)
-        ops.head(weight, acts, ids=ids, logits=logits, softcap=case.softcap)
+        ops.head(weight, acts, ids=ids, logits=logits, softcap=case.softcap, scale=case.scale)
         values = ops.to_host(logits)
         if (drawn != ops.to_host(ids)).any() or (drawn != values.argmax(axis=1)).any():
             raise WrongResultError(f"head {case}: its ids are not the largest logits'")
@@ -302,7 +302,8 @@ def attention_call(ops: Ops, case: AttentionCase, cache: Any) -> Call:
 def bind_rope_kv(ops: Ops, case: RopeCase) -> Call:
     """Rotate q and k of the last rows, and store k and v; q is turned in place."""
     cache, step = _empty_cache(ops, case), _last_rows(ops, case)
-    angles = np.outer(np.arange(case.length), 10000.0 ** -np.linspace(0, 1, case.head_dim // 2))
+    num_pairs = case.head_dim // 2 if case.turns else 0
+    angles = np.outer(np.arange(case.length), 10000.0 ** -np.linspace(0, 1, num_pairs))
     table = ops.buffer((*angles.shape, 2), np.float32)
     ops.assign(table, np.stack([np.cos(angles), np.sin(angles)], axis=-1).astype(np.float32))
     q = random_rows(ops, case.rows, case.heads * case.head_dim)

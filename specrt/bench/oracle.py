@@ -113,12 +113,19 @@ class OracleOps(ReferenceOps):
         self._do(_attention, q, cache, step, scale, window, softcap, out)
 
     def head(
-        self, weight: Any, acts: Acts, *, ids: Array, logits: Array | None, softcap: float
+        self,
+        weight: Any,
+        acts: Acts,
+        *,
+        ids: Array,
+        logits: Array | None,
+        softcap: float,
+        scale: float = 1.0,
     ) -> None:
         """See ``specrt.reference.head``; the product is the reference's."""
         super().head(weight, acts, ids=ids, logits=logits, softcap=0.0)
-        if logits is not None and softcap > 0:
-            self._do(_cap, logits, softcap)
+        if logits is not None:
+            self._do(_scale_and_cap, logits, scale, softcap)
 
     def rope_kv(
         self,
@@ -231,6 +238,12 @@ def _attention(
             _cap(scores, softcap)
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         out[row] = (weights / weights.sum(axis=-1, keepdims=True) @ v).reshape(-1)
+
+
+def _scale_and_cap(x: Array, scale: float, softcap: float) -> None:
+    x *= float(np.float32(scale))
+    if softcap > 0:
+        _cap(x, softcap)
 
 
 def _cap(x: Array, softcap: float) -> None:

@@ -109,13 +109,19 @@ CHECKS: Final = (
         exact=False,
     ),
     Check(
-        "head", tuple(LinearCase(kind, 149, _width(kind), 3) for kind in ("Q8_0", "Q6_K", "F16"))
+        "head",
+        tuple(
+            LinearCase(kind, 149, _width(kind), 3, scale=scale)
+            for kind in ("Q8_0", "Q6_K", "F16")
+            for scale in (1.0, -0.3)
+        ),
     ),
     Check(
         "head",
         (
             LinearCase("Q8_0", OUTPUTS, _width("Q8_0"), 3, softcap=5000.0),
             LinearCase("F16", OUTPUTS, _width("F16"), 3, softcap=30.0),
+            LinearCase("F16", OUTPUTS, _width("F16"), 3, scale=3.0, softcap=30.0),
         ),
         exact=False,
     ),
@@ -188,7 +194,11 @@ CHECKS: Final = (
     ),
     Check(
         "rope_kv",
-        tuple(RopeCase("f32", *heads, 203, 9, True) for heads in ((9, 3, 64), (5, 1, 80))),
+        tuple(
+            RopeCase("f32", *heads, 203, 9, True, turns=turns)
+            for heads in ((9, 3, 64), (5, 1, 80))
+            for turns in (True, False)
+        ),
         exact=False,
     ),
     Check(

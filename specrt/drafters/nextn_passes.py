@@ -52,7 +52,8 @@ class NextNPasses:
         ops, layer, width = target.ops, weights.layer, weights.dims.width
         num_slots, vocab_size = target.max_sequences, weights.output.shape[0]
         self._ops, self._weights, self._hidden = ops, weights, hidden
-        self._embedding_scale, self._softcap = trunk.embedding_scale, trunk.softcap
+        self._embedding_scale = trunk.embedding_scale
+        self._logit_scale, self._softcap = trunk.logit_scale, trunk.softcap
         heads, head_dim = weights.dims.kv_heads[layer], weights.dims.head_dim
         num_pages = num_slots * target.layout.pages
         self.cache = ops.kv_layer(num_pages, heads, head_dim, target.kv_type, 0)
@@ -175,8 +176,9 @@ class NextNPasses:
         ops.rms_norm(x, weights.norm, weights.dims.eps, out=hidden, acts=acts)
         ops.store_rows(hidden, ends, out=self._hidden)
         ops.head(
-            weights.output, acts, ids=self._ids[:num_seqs], logits=logits, softcap=self._softcap
-        )
+            weights.output, acts, ids=self._ids[:num_seqs], logits=logits,
+            softcap=self._softcap, scale=self._logit_scale,
+        )  # fmt: skip
         ops.top_k(logits, ids=top_ids, values=top_logits)
         ops.draft_token(
             top_ids, top_logits, ends, names=self._names, gates=self._gates[:num_seqs],

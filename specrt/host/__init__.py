@@ -313,9 +313,10 @@ class HostOps:
         ids: Array,
         logits: Array | None,
         softcap: float,
+        scale: float = 1.0,
     ) -> None:
         """Logits and their argmax."""
-        self._do(head, weight, acts, ids=ids, logits=logits, softcap=softcap)
+        self._do(head, weight, acts, ids=ids, logits=logits, softcap=softcap, scale=scale)
 
     def top_k(self, logits: Array, *, ids: Array, values: Array) -> None:
         """The largest logits."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from .._ext.host_ops import Tape, record_head
 from ..acts import Acts
-from ..array_checks import check
+from ..array_checks import check_head
 from .acts import check_exact
 from .weights import HostWeight
 
@@ -21,11 +19,9 @@ def head(
     ids: Any,
     logits: Any | None,
     softcap: float,
+    scale: float = 1.0,
 ) -> None:
     """Record ``head``: ids [T] int32, logits [T, V] f32 or None."""
-    check("head: ids", ids, np.int32, (len(ids),))
-    acts.check_readable(weight, len(ids))
-    check_exact(acts, len(ids))
-    if logits is not None:
-        check("head: logits", logits, np.float32, (len(ids), weight.shape[0]))
-    record_head(tape, weight, acts, ids, logits, softcap)
+    num_rows = check_head(weight, acts, ids, logits, scale)
+    check_exact(acts, num_rows)
+    record_head(tape, weight, acts, ids, logits, softcap, scale)

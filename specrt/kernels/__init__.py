@@ -305,9 +305,10 @@ class KernelOps:
         ids: Array,
         logits: Array | None,
         softcap: float,
+        scale: float = 1.0,
     ) -> None:
         """Logits and their argmax."""
-        head(self._to, weight, acts, ids=ids, logits=logits, softcap=softcap)
+        head(self._to, weight, acts, ids=ids, logits=logits, softcap=softcap, scale=scale)
 
     def quantize(self, x: Array, *, out: Acts) -> None:
         """Prepare rows for ``linear``."""

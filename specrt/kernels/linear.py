@@ -91,6 +91,7 @@ def launch_linear(
     *,
     add: Array | None = None,
     keys: Array | None = None,
+    scale: float = 1.0,
     softcap: float = 0.0,
     form: Form | None = None,
 ) -> None:
@@ -104,7 +105,8 @@ def launch_linear(
         pair = pairs[place] if place < len(pairs) else None
         args += [None, None, None, np.int32(0)] if pair is None else _pair_args(*pair)
     args += rows_arguments(weight.form, acts)
-    args += [add, keys, np.float32(softcap), np.int32(num_rows), np.int32(acts.width)]
+    args += [add, keys, np.float32(scale), np.float32(softcap)]
+    args += [np.int32(num_rows), np.int32(acts.width)]
     device.launch(
         "linear",
         form.entry,

@@ -13,6 +13,7 @@ from specrt.models.blocks import Trunk
 from specrt.models.gemma3 import Gemma3
 from specrt.models.llama import Llama
 from specrt.models.loader import Loader
+from specrt.models.muse_glimmer import MuseGlimmer
 from specrt.models.qwen3 import Qwen3
 from specrt.models.qwen35 import Qwen35
 from specrt.models.qwen35moe import Qwen35Moe
@@ -22,6 +23,7 @@ ARCHITECTURES: Final[Mapping[str, type[Trunk]]] = MappingProxyType(
     {
         "gemma3": Gemma3,
         "llama": Llama,
+        "muse-glimmer": MuseGlimmer,
         "qwen3": Qwen3,
         "qwen35": Qwen35,
         "qwen35moe": Qwen35Moe,

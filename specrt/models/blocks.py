@@ -212,6 +212,23 @@ class AttentionWeights:
         )
         return attended
 
+    def record(
+        self,
+        f: Forward,
+        rows: Acts,
+        layer: int,
+        dims: Dims,
+        rope: Rope,
+        *,
+        out: Array,
+        add: Array | None = None,
+        scale: float | None = None,
+        window: int = 0,
+    ) -> None:
+        """Record ``out = attention output^T (+ add)`` of T prepared rows: see ``attend``."""
+        attended = self.attend(f, rows, layer, dims, rope, scale=scale, window=window)
+        f.work.linear(attended, [(self.output, out)], add=add)
+
     def remember(self, f: Forward, rows: Acts, layer: int, dims: Dims, rope: Rope) -> None:
         """Record the cache write of the rows alone."""
         width = self.k.shape[0]
@@ -324,8 +341,7 @@ class PreNormBlock:
     def record(self, f: Forward, layer: int, dims: Dims, rope: Rope) -> None:
         """Record the block over the residual ``f.x``."""
         rows = f.normed(self.attn_norm, dims.eps)
-        attended = self.attention.attend(f, rows, layer, dims, rope)
-        f.work.linear(attended, [(self.attention.output, f.x)], add=f.x)
+        self.attention.record(f, rows, layer, dims, rope, out=f.x, add=f.x)
         self.ffn.feed(f, f.normed(self.ffn_norm, dims.eps), "silu", f.x, add=f.x)
 
 
@@ -365,8 +381,8 @@ class Trunk(ABC):
         takes_experts: whether the architecture has a place for experts.
         num_outs: output buffers that a layer uses at a time.
         embedding_scale: multiplies the embedding rows.
-        logit_scale: multiplies the logits first.
-        softcap: c of the logits c tanh(l / c), 0 for none.
+        logit_scale: s of the logits c tanh(s l / c).
+        softcap: c of them, 0 for none.
         preferred_num_draft: K where the user sets none, None if the family has no preference.
     """
 
@@ -420,6 +436,10 @@ class Trunk(ABC):
             layer: the block's number there.
         """
         return None
+
+    def embed(self, f: Forward) -> None:
+        """Record what the tokens put into the residual ``f.x``."""
+        f.ops.embed(self.token_embd, f.step, scale=self.embedding_scale, out=f.x)
 
     @abstractmethod
     def block(self, f: Forward, layer: int) -> None:

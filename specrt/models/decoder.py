@@ -328,7 +328,7 @@ class Decoder:
                 ops.store_rows(rows, step, out=self.tap_rows.ring(tap))
 
         with ops.record() as program:
-            ops.embed(trunk.token_embd, step, scale=trunk.embedding_scale, out=x)
+            trunk.embed(f)
             for layer in range(trunk.dims.num_layers):
                 keep(residual_entering(layer), x)
                 trunk.block(f, layer)
@@ -347,7 +347,10 @@ class Decoder:
         """Record ids, with logits drawn ones, and what they accept."""
         ops, trunk, ids = self.ops, self.trunk, self._ids[:num_rows]
         rows = self._logits[:num_rows] if logits and self._logits is not None else None
-        ops.head(trunk.output, acts, ids=ids, logits=rows, softcap=trunk.softcap)
+        ops.head(
+            trunk.output, acts, ids=ids, logits=rows,
+            softcap=trunk.softcap, scale=trunk.logit_scale,
+        )  # fmt: skip
         if rows is not None and self._draws is not None:
             self._draws.sample(rows, self._rows.inputs, ids=ids)
         ops.accept(ids, self._rows.inputs, out=self._outcomes)

@@ -21,6 +21,7 @@ MAX_CONTEXT = 2**24
 MAX_HEADS = 2**12
 MAX_HEAD_DIM = 2**14
 MAX_EXPERTS = 2**14
+MAX_SOFTCAP = 1e30
 ROPE_CHUNK = 2**12
 """Positions whose float64 angles are held at once."""
 
@@ -358,6 +359,50 @@ def per_layer(
     return tuple(values.tolist())
 
 
+def sliding_windows(
+    gguf: GGUFFile, num_layers: int, *, window: int, period: int
+) -> tuple[int, ...]:
+    """The window of each layer, 0 for those that see all keys.
+
+    ``sliding_window_pattern`` says of each layer whether it slides, or that every n-th does not.
+
+    Args:
+        window: of the layers that slide, 0 if none does.
+        period: n where the file has no pattern.
+
+    Raises:
+        FormatError: the pattern fits no layers.
+    """
+    key = f"{gguf.architecture}.attention.sliding_window_pattern"
+    if isinstance(gguf.metadata.get(key), np.ndarray):
+        sliding = gguf.get(key, np.ndarray).astype(bool).tolist()
+    else:
+        period = positive(gguf, key, default=period)
+        sliding = [(layer + 1) % period != 0 for layer in range(num_layers)]
+    if len(sliding) != num_layers:
+        raise FormatError(f"{gguf.path}: {key} names {len(sliding)} layers, expected {num_layers}")
+    return tuple(window if slides else 0 for slides in sliding)
+
+
+def logit_softcap(gguf: GGUFFile, default: float = 0.0) -> float:
+    """``final_logit_softcapping``, 0 for none.
+
+    Args:
+        default: where the file has no such key.
+
+    Raises:
+        FormatError: it is negative, not finite or too large.
+    """
+    key = f"{gguf.architecture}.final_logit_softcapping"
+    softcap = gguf.get(key, float, default)
+    if not 0 <= softcap <= MAX_SOFTCAP:
+        raise FormatError(
+            f"{gguf.path}: {key} = {softcap}, expected 0 (none) to {MAX_SOFTCAP:.0e}: convert the "
+            "model again"
+        )
+    return softcap
+
+
 def linear_rope_scale(gguf: GGUFFile) -> float:
     """What positions are multiplied with: 1 / factor under linear scaling, else 1.
 
@@ -444,3 +489,8 @@ def make_rope(
         np.sin(angle, out=turn[..., 1], dtype=np.float64, casting="same_kind")
         ops.assign(table[start : start + len(positions)], turn)
     return Rope(table, pairing)
+
+
+def no_rope(ops: Ops, context: int) -> Rope:
+    """The table of no pairs at all: every dim passes through."""
+    return Rope(ops.buffer((context, 0, 2), np.float32), "interleaved")

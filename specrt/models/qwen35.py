@@ -8,50 +8,11 @@ import numpy as np
 
 from specrt.errors import FormatError
 from specrt.gguf.reader import GGUFFile
-from specrt.models.blocks import (
-    AttentionWeights,
-    DraftBlock,
-    FeedForward,
-    FeedForwardWeights,
-    Forward,
-    Trunk,
-)
+from specrt.models.blocks import DraftBlock, FeedForward, FeedForwardWeights, Forward, Trunk
+from specrt.models.gated_attention import GatedAttention
 from specrt.models.loader import Dims, Loader, linear_rope_scale, make_rope, positive
 from specrt.ops import Acts, Array, Rope, Weight
 from specrt.state.recurrent import MAX_CONV, RecurrentShape
-
-
-@dataclass(frozen=True, slots=True)
-class GatedAttention:
-    """Attention whose result is gated, element by element, before the output projection."""
-
-    attention: AttentionWeights
-    gate: Weight
-
-    @classmethod
-    def load(cls, loader: Loader, dims: Dims, layer: int) -> GatedAttention:
-        """Claim ``blk.<layer>.attn_*``; ``attn_q`` has q and gate, head by head."""
-        prefix, size = f"blk.{layer}.attn", dims.head_dim
-        heads, kv_heads = dims.heads[layer], dims.kv_heads[layer]
-        q, gate = loader.interleaved(f"{prefix}_q.weight", heads, (size, size), dims.width)
-        k, v = (loader.weight(f"{prefix}_{n}.weight", kv_heads * size, dims.width) for n in "kv")
-        output = loader.weight(f"{prefix}_output.weight", dims.width, heads * size)
-        norms = (loader.vector(f"{prefix}_{n}_norm.weight", size) for n in "qk")
-        return cls(AttentionWeights(q, k, v, output, *norms), gate)
-
-    @property
-    def weights(self) -> tuple[Weight, ...]:
-        """All matrices."""
-        return *self.attention.weights, self.gate
-
-    def record(self, f: Forward, rows: Acts, layer: int, dims: Dims, rope: Rope) -> None:
-        """Record ``x += (attention * sigmoid(gate)) output^T`` of the prepared rows."""
-        output = self.attention.output
-        gate = f.work.out(4, f.num_rows, output.shape[1])
-        attended = self.attention.attend(f, rows, layer, dims, rope, beside=[(self.gate, gate)])
-        gated = f.work.acts(f.num_rows, output.shape[1])
-        f.ops.glu(gate, attended, activation="sigmoid", out=None, acts=gated)
-        f.ops.linear([(output, f.x)], gated, add=f.x)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +97,7 @@ class Block:
         if isinstance(self.mixer, GatedDelta):
             self.mixer.record(f, rows, layer, dims)
         else:
-            self.mixer.record(f, rows, layer, dims, rope)
+            self.mixer.record(f, rows, layer, dims, rope, out=f.x, add=f.x)
         self.ffn.feed(f, f.normed(self.ffn_norm, dims.eps), "silu", f.x, add=f.x)
 
 
@@ -183,7 +144,7 @@ class Qwen35(Trunk):
     def _block(self, loader: Loader, dims: Dims, layer: int, shape: RecurrentShape | None) -> Block:
         prefix = f"blk.{layer}"
         mixer = (
-            GatedAttention.load(loader, dims, layer)
+            GatedAttention.load_fused(loader, dims, layer)
             if shape is None
             else GatedDelta.load(loader, dims, shape, layer)
         )

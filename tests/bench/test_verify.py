@@ -33,7 +33,9 @@ def test_what_else_an_op_takes_is_there():
         name for c in cases["linear"] for name in ("bias", "add", "others") if getattr(c, name)
     }
     assert any(c.softcap for c in cases["head"])
+    assert {bool(c.softcap) for c in cases["head"] if c.scale != 1} == {True, False}
     assert any(c.pairing == "interleaved" for c in cases["rope_kv"])
+    assert any(not c.turns for c in cases["rope_kv"])
     for op in ("attention", "rope_kv"):
         rings = [c for c in cases[op] if c.ring_pages]
         assert rings and all(c.length > c.ring_pages * PAGE for c in rings)

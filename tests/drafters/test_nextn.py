@@ -6,6 +6,7 @@ import pytest
 from specrt import GovernorOptions, SamplingParams, SpecOptions
 from specrt.drafters.nextn_head import TAKEN_IN, WAITING, NextNHead
 from specrt.errors import MismatchError, OptionError
+from specrt.models.qwen35 import Qwen35
 from specrt.models.tap_rows import PIECE, RING
 from specrt.state.messages import FINAL_HIDDEN, DraftContext
 from tests.following import Following
@@ -89,6 +90,19 @@ def test_it_matters_not_in_which_pieces_rows_come(llm, piece):
     assert session.draft(5) == behind(llm, tokens)
     assert session.draft(5) == session.draft(5)
     llm.target.close_sequence(session.sequence)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_target_s_logit_scale_is_the_head_s(device, monkeypatch):
+    """A quarter of each logit: the same ids, less sure."""
+    plain = load_golden("qwen35-accept", device=device)
+    expected, logits = behind(plain, PROMPT[:30]), plain.logits(PROMPT[:30])
+    monkeypatch.setattr(Qwen35, "logit_scale", 0.25)
+    flat = load_golden("qwen35-accept", device=device)
+    np.testing.assert_array_equal(flat.logits(PROMPT[:30]), logits / 4)
+    got = behind(flat, PROMPT[:30])
+    assert got.tokens == expected.tokens and len(got.tokens) == 5
+    assert (np.array(got.confidences) < np.array(expected.confidences)).all()
 
 
 @pytest.mark.parametrize("num_kept", [1, 2, 4])

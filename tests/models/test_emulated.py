@@ -195,7 +195,7 @@ def test_a_step_value_that_a_program_froze_is_told(op, fault, monkeypatch):
         np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize("name", ["gemma3", "qwen3-quant"])
+@pytest.mark.parametrize("name", ["gemma3", "qwen3-quant", "muse-glimmer"])
 def test_the_cuda_device_gives_the_same_from_graphs(name, monkeypatch):
     cupy = FakeCupy()
     monkeypatch.setitem(sys.modules, "cupy", cupy)

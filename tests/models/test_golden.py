@@ -65,7 +65,7 @@ def test_greedy_continuation(name):
         assert got.token_ids[0] == greedy[0]
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3", "qwen35", "qwen35moe"])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "qwen35", "qwen35moe", "muse-glimmer"])
 def test_taps(name, device):
     arrays = golden_arrays(name)
     llm = load_golden(name, device=device)

@@ -136,7 +136,7 @@ def test_any_threads_and_instruction_set(name, level, threads):
     np.testing.assert_array_equal(got, one_by_one(name)[-85:])
 
 
-@pytest.mark.parametrize("name", ["llama-quant", "gemma3"])
+@pytest.mark.parametrize("name", ["llama-quant", "gemma3", "muse-glimmer"])
 def test_the_per_token_path_runs_no_numpy_arithmetic(name):
     class Untouchable(np.ndarray):
         def __array_ufunc__(self, *args, **kwargs):

@@ -27,7 +27,7 @@ def load(path: Path, **options):
     ("name", "key"),
     [
         (name, key)
-        for name in ("llama", "qwen3", "gemma3", "qwen35")
+        for name in ("llama", "qwen3", "gemma3", "qwen35", "muse-glimmer")
         for key in [*required_keys(name), "tokenizer.ggml.model"]
     ],
 )
@@ -63,7 +63,7 @@ def test_a_tied_head(tmp_path):
 
 def test_an_unknown_architecture_lists_what_runs(tmp_path):
     path = write_tiny_model(tmp_path / "m.gguf", architecture="falcon")
-    with pytest.raises(UnsupportedError, match="gemma3, llama, qwen3, qwen35"):
+    with pytest.raises(UnsupportedError, match="gemma3, llama, muse-glimmer, qwen3, qwen35"):
         load(path)
 
 
@@ -201,7 +201,7 @@ def scalar_keys(name: str) -> dict[str, gguf.GGUFValueType]:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("name", ["llama", "gemma3", "qwen35moe"])
+@pytest.mark.parametrize("name", ["llama", "gemma3", "qwen35moe", "muse-glimmer"])
 def test_every_key_at_its_extremes_loads_and_runs_or_is_refused(name, tmp_path):
     for key, kind in scalar_keys(name).items():
         for value in EXTREMES[kind]:
@@ -327,7 +327,7 @@ def test_a_drafter_that_fits_says_that_it_does_not_run_yet(tiny, tmp_path):
         load(tiny, draft_model=drafter(tmp_path / "d.gguf", WIDTH, [0, 2], 265))
 
 
-@pytest.fixture(scope="module", params=["tiny", "gemma3", "qwen35", "qwen35moe"])
+@pytest.fixture(scope="module", params=["tiny", "gemma3", "qwen35", "qwen35moe", "muse-glimmer"])
 def mutable(request, tiny):
     """A file, and where in it its metadata lie."""
     raw = (tiny if request.param == "tiny" else golden_path(request.param)).read_bytes()
@@ -357,7 +357,7 @@ def test_mutated_files_load_or_are_refused(mutable, tmp_path, data):
     assert time.monotonic() - start < 5
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3", "muse-glimmer"])
 def test_the_preferred_length_of_a_draft_is_the_family_s(name, monkeypatch):
     def num_draft(**options):
         llm = load(golden_path(name))

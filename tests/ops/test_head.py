@@ -28,10 +28,10 @@ from specrt.reference.linear import linear
 each_level = pytest.mark.parametrize("level", LEVELS.values(), ids=LEVELS)
 
 
-def run_host(level, weight, acts, num_rows, logits, softcap=0.0):
+def run_host(level, weight, acts, num_rows, logits, softcap=0.0, **more):
     ids = np.full(num_rows, -7, np.int32)
     tape = Tape(level)
-    host_head(tape, weight, acts, ids=ids, logits=logits, softcap=softcap)
+    host_head(tape, weight, acts, ids=ids, logits=logits, softcap=softcap, **more)
     tape.run()
     return ids
 
@@ -73,6 +73,66 @@ def test_softcap(level):
     assert run_host(level, weight.host, acts.host, 2, None, softcap=7.5).tolist() == ids.tolist()
 
 
+SCALED = [(0.3, 7.5), (-2.5, 7.5), (3.0, 0.0)]
+
+
+def scaled_and_capped(exact, scale, softcap):
+    values = exact.astype(np.float64) * np.float64(np.float32(scale))
+    return softcap * np.tanh(values / softcap) if softcap else values
+
+
+def check_scaled(run, exact, expected, expected_ids, scale, softcap):
+    """By equality without a softcap, else by error; ids are the largest logits'."""
+    got = placed(nans(*expected.shape))
+    ids = run(got)
+    if not softcap:
+        assert_same_bits(got, expected)
+        assert_same_bits(ids, expected_ids)
+    capped = scaled_and_capped(exact, scale, softcap)
+    assert np.abs(got - capped).max() <= 2 * np.abs(expected - capped).max() + 1e-6
+    assert (ids == np.argmax(got, axis=1)).all()
+    assert run(None).tolist() == ids.tolist()
+
+
+@pytest.mark.parametrize(("scale", "softcap"), SCALED)
+@pytest.mark.parametrize("type_name", ["Q8_0", "F16"])
+def test_the_scale_comes_before_the_softcap(type_name, scale, softcap):
+    weight = both_weights(random_tensor(type_name, 149, 768))
+    exact, expected, ids = nans(2, 149), nans(2, 149), np.zeros(2, np.int32)
+    acts = both_acts(0, hostile_rows(2, 768), [weight]).reference
+    linear([(weight.reference, exact)], acts)
+    more = {"scale": scale, "softcap": softcap}
+    head(weight.reference, acts, ids=ids, logits=expected, **more)
+    capped = scaled_and_capped(exact, scale, softcap)
+    np.testing.assert_allclose(expected, capped, rtol=2e-6, atol=1e-6)
+    for level in LEVELS.values():
+        rows = both_acts(level, hostile_rows(2, 768), [weight]).host
+
+        def run(logits, level=level, rows=rows):
+            return run_host(level, weight.host, rows, 2, logits, **more)
+
+        check_scaled(run, exact, expected, ids, scale, softcap)
+
+
+@needs_emulator
+@pytest.mark.parametrize(("scale", "softcap"), SCALED)
+@pytest.mark.parametrize("num_rows", [1, 3, 11, 67])
+def test_the_kernels_scale(num_rows, scale, softcap):
+    for type_name in ("Q8_0", "F16"):
+        tensor = random_tensor(type_name, 149, 768)
+        weight, x = both_weights(tensor), hostile_rows(2, 768)[np.arange(num_rows) % 2]
+        acts = both_acts(0, x, [weight]).reference
+        exact, expected = nans(num_rows, 149), nans(num_rows, 149)
+        linear([(weight.reference, exact)], acts)
+        ids, more = np.zeros(num_rows, np.int32), {"scale": scale, "softcap": softcap}
+        head(weight.reference, acts, ids=ids, logits=expected, **more)
+
+        def run(logits, tensor=tensor, acts=acts, more=more):
+            return emulate(tensor, acts, num_rows, logits, **more)
+
+        check_scaled(run, exact, expected, ids, scale, softcap)
+
+
 def float_head(values):
     return Tensor("w", values.shape, TypeOf("F32", 1, 4), values.view(np.uint8))
 
@@ -103,12 +163,12 @@ def test_ties_go_to_the_lowest_id_and_nan_never_wins(level):
         assert run_host(level, weight.host, acts.host, 1, None).tolist() == [0]
 
 
-def emulate(tensor, reference_acts, num_rows, logits, softcap=0.0, seed=0):
+def emulate(tensor, reference_acts, num_rows, logits, softcap=0.0, seed=0, **more):
     """The ids that the kernels find."""
     weight = kernel_weight(tensor)
     ids = placed(np.full(num_rows, -7, np.int32))
     acts = kernel_acts(reference_acts, [weight])
-    kernel_head(Emulator(seed), weight, acts, ids=ids, logits=logits, softcap=softcap)
+    kernel_head(Emulator(seed), weight, acts, ids=ids, logits=logits, softcap=softcap, **more)
     return ids
 
 
@@ -170,3 +230,16 @@ def test_wrong_arguments_are_refused():
         host_head(Tape(0), weight, acts, ids=np.zeros(2), logits=None, softcap=0.0)
     with pytest.raises(MismatchError, match="logits"):
         host_head(Tape(0), weight, acts, ids=np.zeros(2, np.int32), logits=nans(2, 19), softcap=0.0)
+
+
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), -float("inf"), 1e39])
+def test_a_scale_that_is_not_finite_is_refused(scale):
+    tensor = random_tensor("Q8_0", 20, 64)
+    weight = host_weight(tensor)
+    ids, more = np.zeros(2, np.int32), {"logits": None, "softcap": 0.0, "scale": scale}
+    acts = Acts.empty(2, 64, [weight])
+    with pytest.raises(MismatchError, match="scale"):
+        host_head(Tape(0), weight, acts, ids=ids, **more)
+    weight = kernel_weight(tensor)
+    with pytest.raises(MismatchError, match="scale"):
+        kernel_head(Emulator(), weight, kernel_acts(acts, [weight]), ids=ids, **more)

@@ -18,7 +18,14 @@ from specrt.reference import ReferenceOps
 
 KV_TYPES = ("f32", "f16", "q8_0")
 # heads, KV heads, head dim, rotated dims
-SHAPES = [(3, 1, 32, 32), (6, 2, 64, 64), (4, 4, 96, 32), (5, 1, 80, 20), (2, 1, 256, 256)]
+SHAPES = [
+    (3, 1, 32, 32),
+    (6, 2, 64, 64),
+    (4, 4, 96, 32),
+    (5, 1, 80, 20),
+    (2, 1, 256, 256),
+    (6, 2, 64, 0),  # a table of no pairs: all dims pass through
+]
 
 
 def rope_of(num_rot, pairing, context=400):

@@ -97,7 +97,7 @@ struct head_args { /* first phase: a part is HEAD_TILES tiles; second phase: one
     float *logits; /* [T, num_rows] or NULL */
     float *best;   /* [parts, T] */
     int32_t *best_ids, *ids; /* [parts, T], [T] */
-    float softcap;
+    float scale, softcap;
     int num_parts;
 };
 

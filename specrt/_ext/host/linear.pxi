@@ -47,7 +47,7 @@ cdef extern from "linear.h":
         float *best
         int *best_ids
         int *ids
-        float softcap
+        float scale, softcap
         int num_parts
     ctypedef struct TopKArgs "struct top_k_args":
         const float *logits
@@ -210,7 +210,7 @@ def record_linear(Tape tape, list pairs, acts, add):
     tape.append("linear", linear_kernel(tape.level), &args, sizeof(args), parts, 0, (pairs, acts, add))
 
 
-def record_head(Tape tape, weight, acts, ids, logits, float softcap):
+def record_head(Tape tape, weight, acts, ids, logits, float softcap, float scale):
     """Append two phases: tiles of the vocabulary, then a part per row of ids [T] int32."""
     cdef HeadArgs args
     cdef int num_rows = len(ids)
@@ -223,6 +223,7 @@ def record_head(Tape tape, weight, acts, ids, logits, float softcap):
     args.best_ids = <int *><char *>best_ids
     args.ids = <int *>address(ids)
     args.logits = <float *>address(logits)
+    args.scale = scale
     args.softcap = softcap
     tape.append("head", head_kernel(tape.level), &args, sizeof(args), args.num_parts, 0,
                 (weight, acts, ids, logits, best, best_ids))

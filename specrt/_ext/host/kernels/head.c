@@ -28,7 +28,7 @@ void KERNEL(head)(const void *pointer, int part, void *scratch)
     const int last = end < num_tiles(weight) ? end : num_tiles(weight);
     float *best = args->best + (size_t)part * (size_t)acts->num_rows, result[PANEL * LANES];
     int32_t *ids = args->best_ids + (size_t)part * (size_t)acts->num_rows;
-    const v16f cap = v16f_set1(args->softcap);
+    const v16f scale = v16f_set1(args->scale), cap = v16f_set1(args->softcap);
     (void)scratch;
     for (int t = 0; t < acts->num_rows; t++) {
         best[t] = -INFINITY;
@@ -41,6 +41,8 @@ void KERNEL(head)(const void *pointer, int part, void *scratch)
             for (int r = 0; r < panel_rows(acts, panel); r++) {
                 const int t = panel * PANEL + r;
                 v16f x = v16f_load(result + r * LANES);
+                if (args->scale != 1.0f)
+                    x = v16f_mul(scale, x);
                 if (args->softcap > 0)
                     x = v16f_mul(cap, v16f_tanh(v16f_div(x, cap)));
                 if (args->logits)
