@@ -107,6 +107,57 @@ def check_store_rows(x: Any, step: StepInputs, out: Any) -> None:
     _check_num_rows("store_rows", len(x), step)
 
 
+def check_load_rows(rings: Sequence[Any], step: StepInputs, acts: Any, most: int) -> None:
+    """Raise ``MismatchError`` unless rings are [slots, R, D] f32, and acts as wide as they are."""
+    if not 0 < len(rings) <= most:
+        raise MismatchError(f"load_rows: {len(rings)} rings; expected 1 to {most}")
+    for ring in rings:
+        _check_ring("load_rows: a ring", ring, ring.shape[-1])
+    width = sum(ring.shape[2] for ring in rings)
+    check_results("load_rows", None, acts, (acts.num_rows, width))
+    _check_num_rows("load_rows", acts.num_rows, step)
+
+
+def check_block_conv(
+    x: Any,
+    dynamic: Any,
+    base: Any,
+    step: StepInputs,
+    side: int,
+    out: Any | None,
+    add: Any | None,
+    acts: Any | None,
+) -> None:
+    """Raise ``MismatchError`` unless x, out, add are [T, D] f32, and taps, acts and step fit."""
+    num_rows, width = len(x), x.shape[-1]
+    check("block_conv: x", x, np.float32, (num_rows, width))
+    check("block_conv: base", base, np.float32, (2, *base.shape[1:2], width))
+    taps, size = base.shape[1], dynamic.shape[-1]
+    check("block_conv: dynamic", dynamic, np.float32, (num_rows, size))
+    if not taps or not size or size % (2 * taps) or width % (size // (2 * taps)):
+        raise MismatchError(
+            f"block_conv: rows of {size} for {taps} taps of {width} channels; expected 2 * {taps} "
+            f"times a number of groups that divides {width}"
+        )
+    if side not in (0, 1) or out is x:
+        raise MismatchError(
+            f"block_conv: side {side}{', in place' * (out is x)}; expected 0 or 1, and out that is "
+            "not x, of which later rows read"
+        )
+    check_results("block_conv", out, acts, x.shape)
+    if add is not None:
+        check("block_conv: add", add, np.float32, x.shape)
+    _check_num_rows("block_conv", num_rows, step)
+
+
+def check_scale(x: Any, out: Any, add: Any | None) -> None:
+    """Raise ``MismatchError`` unless x, out and add are [T, D] f32."""
+    check("scale: x", x, np.float32, (len(x), x.shape[-1]))
+    for name, array in (("out", out), ("add", add)):
+        if array is not None:
+            check(f"scale: {name}", array, np.float32, x.shape)
+
+
 def check_mtp_project(
     embedding: Any,
     hidden: Any,

@@ -37,7 +37,7 @@ class LinearCase:
 
 @dataclass(frozen=True, slots=True)
 class RowsCase:
-    """An op over rows of one width: copy, select, store_rows."""
+    """An op over rows of one width: copy, scale, select, store_rows."""
 
     width: int
     rows: int
@@ -195,6 +195,27 @@ class MtpCase:
 
 
 @dataclass(frozen=True, slots=True)
+class RingsCase:
+    """Rows of so many rings of one width, prepared for a matrix."""
+
+    rings: int
+    width: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockConvCase:
+    """Rows of one block, convolved by taps of groups of channels, or only prepared for a matrix."""
+
+    width: int
+    group: int
+    taps: int
+    rows: int
+    add: bool = False
+    prepares: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DraftCase:
     """The k likeliest ids of each of so many sequences."""
 
@@ -226,6 +247,14 @@ QUANTIZE: Final = tuple(QuantizeCase(width, rows) for width in (576, 4096) for r
 COPY: Final = (RowsCase(576, 9), RowsCase(4096, 9))
 SELECT: Final = COPY
 STORE_ROWS: Final = COPY
+SCALE: Final = COPY
+LOAD_ROWS: Final = tuple(RingsCase(5, width, rows) for width in (256, 4096) for rows in ROWS)
+BLOCK_CONV: Final = tuple(
+    BlockConvCase(width, 16, 4, rows, add=not prepares, prepares=prepares)
+    for width in (256, 4096)
+    for rows in ROWS
+    for prepares in (False, True)
+)
 MTP_PROJECT: Final = tuple(MtpCase("Q8_0", 4096, 1024, 1024, rows) for rows in ROWS)
 DRAFT_TOKEN: Final = tuple(DraftCase(rows, k) for rows in (1, 4) for k in (1, 10))
 ACCEPT: Final = tuple(AcceptCase(windows, rows) for windows in (1, 4) for rows in (4, 17, 65))

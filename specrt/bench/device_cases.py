@@ -11,6 +11,7 @@ from typing import Any, Final
 from specrt.bench.cases import (
     AcceptCase,
     AttentionCase,
+    BlockConvCase,
     DraftCase,
     EmbedCase,
     GluCase,
@@ -20,6 +21,7 @@ from specrt.bench.cases import (
     NormCase,
     QuantizeCase,
     RecurrentCase,
+    RingsCase,
     RopeCase,
     RouteCase,
     RowsCase,
@@ -64,6 +66,12 @@ GROUPS: Final[dict[str, tuple[tuple[Any, ...], ...]]] = {
     "copy": (group(RowsCase(WIDTH, 1)),),
     "select": (group(RowsCase(WIDTH, 1)),),
     "store_rows": (group(RowsCase(WIDTH, 1)),),
+    "load_rows": (group(RingsCase(5, WIDTH, 1)),),
+    "block_conv": (
+        group(BlockConvCase(WIDTH, 16, 4, 1, add=True)),
+        group(BlockConvCase(WIDTH, 16, 4, 1, prepares=True)),
+    ),
+    "scale": (group(RowsCase(WIDTH, 1)),),
     "mtp_project": (group(MtpCase("Q8_0", 4096, WIDTH, WIDTH, 1)),),
     "top_k": (group(TopKCase(VOCABULARY, 1)),),
     "draft_token": (group(DraftCase(1)),),

@@ -1,4 +1,4 @@
-"""Calls of the ops that a draft chain has beside its block: what it reads, keeps and feeds."""
+"""Calls of the ops that drafters have beside those of a target."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from specrt.bench.cases import DraftCase, MtpCase, RowsCase
-from specrt.bench.op_calls import Call, poison, random_rows, random_tensor, recorded
+from specrt.bench.cases import BlockConvCase, DraftCase, MtpCase, RingsCase, RowsCase
+from specrt.bench.op_calls import (
+    Call,
+    int8_arrays,
+    poison,
+    preparing,
+    random_rows,
+    random_tensor,
+    recorded,
+)
 from specrt.ops import PAGE, Array, Ops
 
 START = 1003
@@ -19,6 +27,49 @@ def bind_store_rows(ops: Ops, case: RowsCase) -> Call:
     x, step = random_rows(ops, case.rows, case.width), _rows_of_one(ops, case.rows)
     out = ops.buffer((1, case.rows, case.width), np.float32)
     return recorded(ops, lambda: ops.store_rows(x, step, out=out), 2 * x.nbytes, out)
+
+
+def bind_load_rows(ops: Ops, case: RingsCase) -> Call:
+    """Of rings that are full, from the middle of some on."""
+    rings = [
+        random_rows(ops, case.rows + number, case.width, number).reshape(1, -1, case.width)
+        for number in range(case.rings)
+    ]
+    step, width = _rows_of_one(ops, case.rows), case.rings * case.width
+    acts: Any = ops.acts(case.rows, width, [ops.weight(random_tensor("Q8_0", 1, width), "int8x2")])
+    out = int8_arrays(acts)
+    return recorded(
+        ops,
+        lambda: ops.load_rows(rings, step, acts=acts),
+        4 * case.rows * width + sum(array.nbytes for array in out),
+        *out,
+        read=lambda: int8_arrays(acts.plain()),
+    )
+
+
+def bind_block_conv(ops: Ops, case: BlockConvCase) -> Call:
+    """Over one block, by the second side's taps."""
+    x, step = random_rows(ops, case.rows, case.width), _rows_of_one(ops, case.rows)
+    num_taps = 2 * case.taps * (case.width // case.group)
+    dynamic = random_rows(ops, case.rows, num_taps, 18)
+    base = random_rows(ops, 2 * case.taps, case.width, 19).reshape(2, case.taps, case.width)
+    add = random_rows(ops, case.rows, case.width, 20) if case.add else None
+    out = ops.buffer(x.shape, np.float32)
+    num_bytes = (3 if case.add else 2) * x.nbytes + (dynamic.nbytes + base.nbytes) // 2
+
+    def op(out: Array | None, acts: Any | None) -> None:
+        ops.block_conv(x, dynamic, base, step, side=1, out=out, add=add, acts=acts)
+
+    if case.prepares:
+        return preparing(ops, op, num_bytes, out)
+    return recorded(ops, lambda: op(out, None), num_bytes, out)
+
+
+def bind_scale(ops: Ops, case: RowsCase) -> Call:
+    """By a number, and others are added."""
+    x, add = (random_rows(ops, case.rows, case.width, seed) for seed in (0, 21))
+    out = ops.buffer(x.shape, np.float32)
+    return recorded(ops, lambda: ops.scale(x, 0.7, out=out, add=add), 3 * x.nbytes, out)
 
 
 def bind_mtp_project(ops: Ops, case: MtpCase) -> Call:
@@ -85,5 +136,6 @@ def _rows_of_one(ops: Ops, num_rows: int) -> Any:
     step = ops.step_inputs(num_rows, 1, 1, 0)
     step.positions[:num_rows] = START + np.arange(num_rows)
     step.row_seqs[:num_rows], step.slots[0] = 0, 0
+    step.row_offsets[:2] = 0, num_rows
     step.publish()
     return step

@@ -26,7 +26,14 @@ from specrt.bench.cases import (
     RowsCase,
     TopKCase,
 )
-from specrt.bench.draft_calls import bind_draft_token, bind_mtp_project, bind_store_rows
+from specrt.bench.draft_calls import (
+    bind_block_conv,
+    bind_draft_token,
+    bind_load_rows,
+    bind_mtp_project,
+    bind_scale,
+    bind_store_rows,
+)
 from specrt.bench.op_calls import (
     Call,
     int8_arrays,
@@ -369,6 +376,7 @@ OPS: Final = MappingProxyType(
     {
         "accept": OpBench(cases.ACCEPT, bind_accept),
         "attention": OpBench(cases.ATTENTION, bind_attention, exact=False),
+        "block_conv": OpBench(cases.BLOCK_CONV, bind_block_conv, twin=_written),
         "causal_conv": OpBench(cases.CAUSAL_CONV, bind_causal_conv, exact=False),
         "copy": OpBench(cases.COPY, bind_copy),
         "draft_token": OpBench(cases.DRAFT_TOKEN, bind_draft_token, exact=False),
@@ -377,6 +385,7 @@ OPS: Final = MappingProxyType(
         "glu": OpBench(cases.GLU, bind_glu, exact=False, twin=_written),
         "head": OpBench(cases.HEAD, bind_head, twin=_fewer_outputs),
         "linear": OpBench(cases.LINEAR, bind_linear, twin=_fewer_outputs),
+        "load_rows": OpBench(cases.LOAD_ROWS, bind_load_rows),
         "moe": OpBench(cases.MOE, bind_moe, exact=False),
         "mtp_project": OpBench(
             cases.MTP_PROJECT, bind_mtp_project, exact=False, twin=_fewer_outputs
@@ -385,6 +394,7 @@ OPS: Final = MappingProxyType(
         "rms_norm": OpBench(cases.RMS_NORM, bind_rms_norm, exact=False, twin=_written),
         "rope_kv": OpBench(cases.ROPE_KV, bind_rope_kv),
         "route": OpBench(cases.ROUTE, bind_route, exact=False),
+        "scale": OpBench(cases.SCALE, bind_scale),
         "select": OpBench(cases.SELECT, bind_select),
         "store_rows": OpBench(cases.STORE_ROWS, bind_store_rows),
         "top_k": OpBench(cases.TOP_K, bind_top_k),

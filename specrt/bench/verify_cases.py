@@ -13,6 +13,7 @@ from specrt.bench.cases import (
     TYPES,
     AcceptCase,
     AttentionCase,
+    BlockConvCase,
     DraftCase,
     EmbedCase,
     GluCase,
@@ -22,6 +23,7 @@ from specrt.bench.cases import (
     NormCase,
     QuantizeCase,
     RecurrentCase,
+    RingsCase,
     RopeCase,
     RouteCase,
     RowsCase,
@@ -76,6 +78,19 @@ CHECKS: Final = (
             for rows in (1, 17)
         ),
         exact=False,
+    ),
+    Check(
+        "block_conv",
+        tuple(
+            BlockConvCase(*shape, rows, add)
+            for shape in ((1300, 20, 4), (1300, 13, 3), (333, 9, 2), (96, 1, 4))
+            for rows, add in ((1, False), (9, True), (17, False))
+        )
+        + tuple(
+            BlockConvCase(*shape, 9, add, prepares=True)
+            for shape in ((1312, 16, 4), (96, 8, 3))
+            for add in (False, True)
+        ),
     ),
     Check(
         "causal_conv",
@@ -137,6 +152,14 @@ CHECKS: Final = (
             LinearCase("Q4_K", OUTPUTS, _width("Q4_K"), rows, **more)
             for more in ({"bias": True}, {"add": True}, {"bias": True, "others": MIXED})
             for rows in ROWS
+        ),
+    ),
+    Check(
+        "load_rows",
+        tuple(
+            RingsCase(*shape, rows)
+            for shape in ((1, 96), (5, 1312), (16, 42), (8, 36))
+            for rows in (1, 9)
         ),
     ),
     Check(
@@ -210,6 +233,7 @@ CHECKS: Final = (
         ),
         exact=False,
     ),
+    Check("scale", tuple(RowsCase(width, 9) for width in WIDTHS)),
     Check("select", tuple(RowsCase(width, 9) for width in WIDTHS)),
     Check("store_rows", tuple(RowsCase(width, 9) for width in WIDTHS)),
     Check("top_k", tuple(TopKCase(width, 5, k) for width in WIDTHS for k in (1, 10, 64))),

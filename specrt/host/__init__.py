@@ -19,6 +19,7 @@ from ..state.step import StepInputs
 from .accept import accept
 from .acts import HostInt8Rows
 from .attention import attention
+from .block_conv import block_conv
 from .causal_conv import causal_conv
 from .copy import copy
 from .draft_token import draft_token
@@ -30,6 +31,7 @@ from .helpers import SteadyTape, Threads
 from .huge_pages import Arena, aligned_bytes
 from .kv import HostKVLayer, kv_read, kv_write
 from .linear import linear
+from .load_rows import load_rows
 from .machine import LEVELS, available_levels, choose_level, choose_threads
 from .moe import HostRoom, moe
 from .mtp_project import mtp_project
@@ -38,6 +40,7 @@ from .rms_norm import rms_norm
 from .rope_kv import rope_kv
 from .route import route
 from .sample import HostDraws
+from .scale import scale
 from .select import select
 from .store_rows import store_rows
 from .top_k import top_k
@@ -368,6 +371,29 @@ class HostOps:
     def store_rows(self, x: Array, step: StepInputs, *, out: Array) -> None:
         """Rows into rings by position."""
         self._do(store_rows, x, step, out=out)
+
+    def load_rows(self, rings: Sequence[Array], step: StepInputs, *, acts: Acts) -> None:
+        """Rows of rings, side by side."""
+        self._do(load_rows, rings, step, acts=acts)
+
+    def block_conv(
+        self,
+        x: Array,
+        dynamic: Array,
+        base: Array,
+        step: StepInputs,
+        *,
+        side: int,
+        out: Array | None,
+        add: Array | None = None,
+        acts: Acts | None = None,
+    ) -> None:
+        """Convolution within blocks."""
+        self._do(block_conv, x, dynamic, base, step, side=side, out=out, add=add, acts=acts)
+
+    def scale(self, x: Array, factor: float, *, out: Array, add: Array | None = None) -> None:
+        """Multiply by a number."""
+        self._do(scale, x, factor, out=out, add=add)
 
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows; at once it is done here, since to wake the team takes longer."""

@@ -15,6 +15,7 @@ from ..reference.quant_blocks import dequantize
 from ..state.recurrent import RecurrentLayer, RecurrentShape
 from .accept import accept
 from .attention import attention, most_floats, scratch_floats
+from .block_conv import block_conv
 from .causal_conv import causal_conv
 from .copy import copy
 from .device import ComputeDevice, Device
@@ -25,6 +26,7 @@ from .glu import glu
 from .head import head
 from .kv import KernelKVLayer, kv_read, kv_write
 from .linear import linear
+from .load_rows import load_rows
 from .moe import KernelRoom, moe
 from .mtp_project import mtp_project
 from .program import Recorder
@@ -33,6 +35,7 @@ from .rms_norm import rms_norm
 from .rope_kv import rope_kv
 from .route import route
 from .sample import KernelDraws
+from .scale import scale
 from .select import select
 from .step import KernelStep
 from .store_rows import store_rows
@@ -368,6 +371,31 @@ class KernelOps:
     def store_rows(self, x: Array, step: KernelStep, *, out: Array) -> None:
         """Rows into rings by position."""
         store_rows(self._to, x, step.on_device, out=out)
+
+    def load_rows(self, rings: Sequence[Array], step: KernelStep, *, acts: Acts) -> None:
+        """Rows of rings, side by side."""
+        load_rows(self._to, rings, step.on_device, acts=acts)
+
+    def block_conv(
+        self,
+        x: Array,
+        dynamic: Array,
+        base: Array,
+        step: KernelStep,
+        *,
+        side: int,
+        out: Array | None,
+        add: Array | None = None,
+        acts: Acts | None = None,
+    ) -> None:
+        """Convolution within blocks."""
+        block_conv(
+            self._to, x, dynamic, base, step.on_device, side=side, out=out, add=add, acts=acts
+        )
+
+    def scale(self, x: Array, factor: float, *, out: Array, add: Array | None = None) -> None:
+        """Multiply by a number."""
+        scale(self._to, x, factor, out=out, add=add)
 
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows."""

@@ -141,6 +141,17 @@ static inline v16i v16i_load_i8(const int8_t *p)
     __m128i x = _mm_loadu_si128((const __m128i *)p);
     return SIMD_I(_mm256_cvtepi8_epi32(x), _mm256_cvtepi8_epi32(_mm_srli_si128(x, 8)));
 }
+/* Lane i is table[index[i]], from 0 to 15. */
+static inline __m256 simd_lookup(v16f table, __m256i index)
+{
+    const __m256 second = _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)); /* its sign */
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(table.lo, index),
+                            _mm256_permutevar8x32_ps(table.hi, index), second);
+}
+static inline v16f v16f_lookup(v16f table, v16i index)
+{
+    return SIMD_F(simd_lookup(table, index.lo), simd_lookup(table, index.hi));
+}
 /* The low byte of each lane. */
 static inline __m128i simd_low_bytes(__m256i x)
 {

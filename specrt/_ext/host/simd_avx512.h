@@ -74,6 +74,11 @@ static inline v16i v16i_load_i8(const int8_t *p)
 {
     return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p));
 }
+/* Lane i is table[index[i]], from 0 to 15. */
+static inline v16f v16f_lookup(v16f table, v16i index)
+{
+    return _mm512_permutexvar_ps(index, table);
+}
 /* The low byte of each lane. */
 static inline void v16i_store_i8(int8_t *p, v16i x)
 {

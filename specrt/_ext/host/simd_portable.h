@@ -110,6 +110,8 @@ static inline void v16f_store_f16(uint16_t *p, v16f x)
         p[i] = simd_to_f16(x.v[i]);
 }
 static inline v16i v16i_load_i8(const int8_t *p) { SIMD_MAP(v16i, p[i]); }
+/* Lane i is table[index[i]], from 0 to 15. */
+static inline v16f v16f_lookup(v16f table, v16i index) { SIMD_MAP(v16f, table.v[index.v[i]]); }
 /* The low byte of each lane. */
 static inline void v16i_store_i8(int8_t *p, v16i x)
 {

@@ -3,6 +3,7 @@
 from specrt.bench.cases import (
     AcceptCase,
     AttentionCase,
+    BlockConvCase,
     DraftCase,
     EmbedCase,
     GluCase,
@@ -12,6 +13,7 @@ from specrt.bench.cases import (
     NormCase,
     QuantizeCase,
     RecurrentCase,
+    RingsCase,
     RopeCase,
     RouteCase,
     RowsCase,
@@ -24,6 +26,11 @@ CASES = {
         AttentionCase("f16", 3, 1, 48, 70, 1),
         AttentionCase("f32", 3, 1, 64, 70, 3),
         AttentionCase("q8_0", 3, 1, 64, 70, 9),
+    ),
+    "block_conv": (
+        BlockConvCase(300, 12, 3, 4, add=True),
+        BlockConvCase(99, 3, 4, 3),
+        BlockConvCase(96, 8, 3, 3, prepares=True),
     ),
     "causal_conv": (RecurrentCase(1, 2, 16, 3, 2),),
     "copy": (RowsCase(336, 2), RowsCase(333, 2)),
@@ -38,6 +45,7 @@ CASES = {
         LinearCase("Q4_K", 20, 768, 5),
         LinearCase("F16", 20, 100, 3),
     ),
+    "load_rows": (RingsCase(3, 96, 2), RingsCase(16, 18, 2)),
     "moe": (
         *(MoeCase("Q8_0", 9, 2, 32, 64, rows, mixed=True) for rows in (1, 3, 20)),
         MoeCase("F16", 3, 2, 24, 40, 3),
@@ -48,6 +56,7 @@ CASES = {
     "rope_kv": (RopeCase("f16", 3, 1, 48, 70, 2), RopeCase("q8_0", 3, 1, 64, 70, 2, True)),
     "route": (RouteCase(40, 3, 5),),
     "sample": ((36, 2), (35, 2)),
+    "scale": (RowsCase(336, 2), RowsCase(333, 1)),
     "select": (RowsCase(336, 2), RowsCase(333, 2)),
     "store_rows": (RowsCase(336, 2), RowsCase(333, 2)),
     "top_k": (TopKCase(300, 2, 9), TopKCase(77, 2, 3)),

@@ -1,10 +1,10 @@
-"""Faults put into the kernels of a draft chain: the emulator, or the values, tell each."""
+"""Faults put into the kernels of drafters: the emulator, or the values, tell each."""
 
 import pytest
 from emulated import broken, needs_emulator
 from ops.rows import assert_same_bits
 
-from specrt.bench.cases import DraftCase, MtpCase, RowsCase
+from specrt.bench.cases import BlockConvCase, DraftCase, MtpCase, RingsCase, RowsCase
 from specrt.bench.op_cases import OPS
 from specrt.kernels import KernelOps
 from specrt.kernels.emulator import Emulator, KernelError
@@ -12,8 +12,11 @@ from specrt.kernels.emulator import Emulator, KernelError
 pytestmark = needs_emulator
 
 CASES = {
+    "block_conv": BlockConvCase(100, 10, 3, 4, add=True),
     "draft_token": DraftCase(9, 5),
+    "load_rows": RingsCase(3, 96, 3),
     "mtp_project": MtpCase("Q8_0", 5, 20, 96, 3),
+    "scale": RowsCase(333, 1),
     "store_rows": RowsCase(333, 3),
 }
 
@@ -23,6 +26,20 @@ def results_of(op, device):
 
 
 FAULTS = {
+    "a tap that reaches before the block": (
+        *("block_conv", "known < conv.taps ? known : conv.taps", "conv.taps", "outside"),
+    ),
+    "groups of channels that are none": (
+        *("block_conv", "i + k < last ? i + k : last", "4 * (i + k)", "outside"),
+    ),
+    "a place behind a ring": ("load_rows", "position % ring.length", "position", "outside"),
+    "a column that no ring has": ("load_rows", "(i - first)", "i", "outside"),
+    "values behind the last": (
+        "scale",
+        "store4<aligned>(out + i, v, n)",
+        "store4<aligned>(out + i, v, 4)",
+        "outside",
+    ),
     "a logit behind the last": ("draft_token", "i < k ? exp_of", "true ? exp_of", "outside"),
     "no barrier before the warps' gates": (
         *("draft_token", "    __syncthreads();\n    if (threadIdx.x)", "    if (threadIdx.x)"),
@@ -58,6 +75,13 @@ def test_the_emulator_names_the_line(tmp_path, fault):
 @pytest.mark.parametrize(
     ("op", "right", "wrong"),
     [
+        ("block_conv", "dynamic + j * conv.groups", "dynamic"),
+        ("block_conv", "(row - j)", "(row)"),
+        ("block_conv", "conv.base + static_cast<long long>(j) * conv.width", "conv.base"),
+        ("block_conv", "v = added(load4<aligned>(conv.add + start, left), v)", ""),
+        ("load_rows", "position % ring.length", "(position + 1) % ring.length"),
+        ("load_rows", " + (i - first)", ""),
+        ("scale", "v.y, a.y", "v.y, a.x"),
         ("draft_token", "at % ring", "(at + 1) % ring"),
         ("draft_token", "__shfl_sync(0xffffffffu, weight, j)", "weight"),
         ("draft_token", "store(stop, passes ? 0 : 1)", "store(stop, 0)"),
