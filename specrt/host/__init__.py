@@ -29,8 +29,10 @@ from .head import head
 from .helpers import SteadyTape, Threads
 from .huge_pages import Arena, aligned_bytes
 from .kv import HostKVLayer, kv_read, kv_write
+from .lattice import lattice
 from .linear import linear
 from .machine import LEVELS, available_levels, choose_level, choose_threads
+from .markov import markov
 from .moe import HostRoom, moe
 from .mtp_project import mtp_project
 from .quantize import quantize
@@ -367,6 +369,45 @@ class HostOps:
     def store_rows(self, x: Array, step: StepInputs, *, out: Array) -> None:
         """Rows into rings by position."""
         self._do(store_rows, x, step, out=out)
+
+    def lattice(
+        self,
+        ids: Array,
+        logits: Array,
+        gates: Array,
+        step: StepInputs,
+        *,
+        predecessor: HostTable,
+        successor: HostTable,
+        names: Array | None,
+        scores: Array,
+    ) -> None:
+        """Scores of candidates beside those of the row before."""
+        self._do(
+            lattice, ids, logits, gates, step,
+            predecessor=predecessor, successor=successor, names=names, scores=scores,
+        )  # fmt: skip
+
+    def markov(
+        self,
+        logits: Array,
+        hidden: Array,
+        step: StepInputs,
+        *,
+        predecessor: HostTable,
+        successor: HostWeight,
+        confidence: Array | None,
+        names: Array | None,
+        acts: Acts,
+        ids: Array,
+        confidences: Array | None,
+    ) -> None:
+        """The ids of a block, each biased by the one before."""
+        self._do(
+            markov, logits, hidden, step,
+            predecessor=predecessor, successor=successor, confidence=confidence, names=names,
+            acts=acts, ids=ids, confidences=confidences,
+        )  # fmt: skip
 
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows; at once it is done here, since to wake the team takes longer."""

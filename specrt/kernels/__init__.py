@@ -24,7 +24,9 @@ from .gated_delta import gated_delta
 from .glu import glu
 from .head import head
 from .kv import KernelKVLayer, kv_read, kv_write
+from .lattice import lattice
 from .linear import linear
+from .markov import markov
 from .moe import KernelRoom, moe
 from .mtp_project import mtp_project
 from .program import Recorder
@@ -367,6 +369,45 @@ class KernelOps:
     def store_rows(self, x: Array, step: KernelStep, *, out: Array) -> None:
         """Rows into rings by position."""
         store_rows(self._to, x, step.on_device, out=out)
+
+    def lattice(
+        self,
+        ids: Array,
+        logits: Array,
+        gates: Array,
+        step: KernelStep,
+        *,
+        predecessor: KernelWeight,
+        successor: KernelWeight,
+        names: Array | None,
+        scores: Array,
+    ) -> None:
+        """Scores of candidates beside those of the row before."""
+        lattice(
+            self._to, ids, logits, gates, step.on_device,
+            predecessor=predecessor, successor=successor, names=names, scores=scores,
+        )  # fmt: skip
+
+    def markov(
+        self,
+        logits: Array,
+        hidden: Array,
+        step: KernelStep,
+        *,
+        predecessor: KernelWeight,
+        successor: KernelWeight,
+        confidence: Array | None,
+        names: Array | None,
+        acts: Acts,
+        ids: Array,
+        confidences: Array | None,
+    ) -> None:
+        """The ids of a block, each biased by the one before."""
+        markov(
+            self._to, logits, hidden, step.on_device,
+            predecessor=predecessor, successor=successor, confidence=confidence, names=names,
+            acts=acts, ids=ids, confidences=confidences,
+        )  # fmt: skip
 
     def copy(self, x: Array, *, out: Array) -> None:
         """Copy rows."""
