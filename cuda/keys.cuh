@@ -15,3 +15,27 @@ __device__ __forceinline__ int id_of(unsigned long long key)
 {
     return static_cast<int>(0xffffffffu - static_cast<unsigned>(key));
 }
+
+/* The best of count keys, for each thread of a block; warps has room for a key of each warp. */
+template <int threads>
+__device__ __forceinline__ unsigned long long best_key(const unsigned long long *keys, int count,
+                                                       unsigned long long *warps)
+{
+    unsigned long long best = 0;
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) {
+        const unsigned long long key = load(keys + i);
+        best = key > best ? key : best;
+    }
+    for (int flip = 16; flip > 0; flip /= 2) {
+        const unsigned long long key = __shfl_xor_sync(0xffffffffu, best, flip);
+        best = key > best ? key : best;
+    }
+    if (threadIdx.x % 32 == 0)
+        store(warps + threadIdx.x / 32, best);
+    __syncthreads();
+    for (int i = 0; i < threads / 32; i++) {
+        const unsigned long long key = load(warps + i);
+        best = key > best ? key : best;
+    }
+    return best;
+}

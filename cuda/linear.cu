@@ -3,7 +3,8 @@
  *
  * WEIGHT_TYPE is the type of all weights of a launch. Up to eight pairs share the rows: q [T, K]
  * int8, d [T, K / 32] float, sums [T, K / 16] int32, or x [T, K] float; a second q for int8x2.
- * weights are as specrt/kernels/weights.py lays them out; bias, add and out may be null. With keys
+ * weights are as specrt/kernels/weights.py lays them out; bias, add and out may be null; with a
+ * stride rows of add and out are so many floats apart. With keys
  * [T, tiles] each tile's best value and id of a row go there, see key_of. Grid: tiles of all pairs
  * in x (linear_tiled: groups of four), groups of rows in y. Forms, all of the same bits:
  *   linear_dot: up to 2 rows; a lane is a weight row, its half of the warp a group of 32 columns,
@@ -27,8 +28,9 @@ using Type = WEIGHT_TYPE;
 #endif
 
 #define ENDS                                                                                     \
-    const float *add, unsigned long long *keys, float scale, float softcap, int num_rows, int width
-#define THE_END {add, keys, scale, softcap, num_rows}
+    const float *add, unsigned long long *keys, float scale, float softcap, int num_rows,        \
+        int stride, int width
+#define THE_END {add, keys, scale, softcap, num_rows, stride}
 
 /* The rows of a block whose form takes so many: of int8x2 half as many, twice. */
 template <class Form>

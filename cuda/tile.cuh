@@ -265,6 +265,7 @@ struct End {
     unsigned long long *keys; /* [T, tiles] of head, or null */
     float scale, softcap;     /* of head; 1 and 0 change nothing */
     int num_rows;             /* T */
+    int stride;               /* from row to row of add and of the pair's out; 0: N, they are adjacent */
 };
 
 /* The end of row t and weight row tile * 16 + n, by sixteen lanes with n = lane % 16. All lanes of
@@ -274,7 +275,8 @@ __device__ __forceinline__ void finish(float value, const Pair &pair, const End 
 {
     const int row = tile * TILE_ROWS + n;
     const bool there = t < end.num_rows && row < pair.num_rows;
-    const long long place = static_cast<long long>(t) * pair.num_rows + row;
+    const int stride = end.stride ? end.stride : pair.num_rows;
+    const long long place = static_cast<long long>(t) * stride + row;
     if (there && pair.bias)
         value = __fadd_rn(value, load(pair.bias + row));
     if (there && end.add)

@@ -204,6 +204,73 @@ def check_draft_token(
     _check_num_rows("draft_token", num_seqs, step)
 
 
+def check_lattice(
+    ids: Any,
+    logits: Any,
+    gates: Any,
+    step: StepInputs,
+    predecessor: Any,
+    successor: Any,
+    names: Any | None,
+    scores: Any,
+) -> None:
+    """Raise ``MismatchError`` unless B blocks' rows [B n, k] and gates [B n, R] fit all else."""
+    num_rows, k = _check_blocks("lattice", len(ids), len(scores), step), ids.shape[-1]
+    check("lattice: ids", ids, np.int32, (len(ids), k))
+    check("lattice: logits", logits, np.float32, ids.shape)
+    check("lattice: gates", gates, np.float32, (len(ids), predecessor.shape[1]))
+    check("lattice: scores", scores, np.float32, (len(scores), k + k * k * (num_rows - 1)))
+    if names is not None:
+        check("lattice: names", names, np.int32, (len(names),))
+    if not k or predecessor.shape[1] != successor.shape[1]:
+        raise MismatchError(
+            f"lattice: {k} candidates, codebooks {predecessor.shape} and {successor.shape}; "
+            "expected some, and equal widths"
+        )
+
+
+def check_markov(
+    logits: Any,
+    hidden: Any,
+    step: StepInputs,
+    predecessor: Any,
+    successor: Any,
+    confidence: Any | None,
+    names: Any | None,
+    acts: Any,
+    ids: Any,
+    confidences: Any | None,
+) -> None:
+    """Raise ``MismatchError`` unless B blocks' logits [B n, Vd] and ids [B, n] fit all else."""
+    num_rows, width = _check_blocks("markov", len(logits), len(ids), step), hidden.shape[-1]
+    check("markov: logits", logits, np.float32, (len(logits), successor.shape[0]))
+    check("markov: hidden", hidden, np.float32, (len(logits), width))
+    check("markov: ids", ids, np.int32, (len(ids), num_rows))
+    if names is not None:
+        check("markov: names", names, np.int32, (successor.shape[0],))
+    if confidence is not None:
+        size = width + predecessor.shape[1] + 1
+        check("markov: confidence", confidence, np.float32, (size,))
+    if confidences is not None:
+        check("markov: confidences", confidences, np.float32, ids.shape)
+    if predecessor.shape[1] != successor.shape[1]:
+        raise MismatchError(
+            f"markov: codebooks {predecessor.shape} and {successor.shape}; expected equal widths"
+        )
+    acts.check_readable(successor, len(ids))
+
+
+def _check_blocks(op: str, num_rows: int, num_seqs: int, step: StepInputs) -> int:
+    """The rows of each of B blocks; ``MismatchError`` unless there are some, all alike."""
+    most = len(step.row_offsets) - 1
+    if not 0 < num_seqs <= most or not num_rows or num_rows % num_seqs:
+        raise MismatchError(
+            f"{op}: {num_rows} rows in {num_seqs} blocks; expected equally many in each, one or "
+            f"more, of at most {most} sequences"
+        )
+    return num_rows // num_seqs
+
+
 def _check_ring(name: str, ring: Any, width: int) -> None:
     """Raise ``MismatchError`` unless it is [slots, R, width] f32 with rows."""
     check(name, ring, np.float32, (*ring.shape[:2], width))

@@ -30,9 +30,11 @@ from .head import head
 from .helpers import SteadyTape, Threads
 from .huge_pages import Arena, aligned_bytes
 from .kv import HostKVLayer, kv_read, kv_write
+from .lattice import lattice
 from .linear import linear
 from .load_rows import load_rows
 from .machine import LEVELS, available_levels, choose_level, choose_threads
+from .markov import markov
 from .moe import HostRoom, moe
 from .mtp_project import mtp_project
 from .quantize import quantize
@@ -390,6 +392,45 @@ class HostOps:
     ) -> None:
         """Convolution within blocks."""
         self._do(block_conv, x, dynamic, base, step, side=side, out=out, add=add, acts=acts)
+
+    def lattice(
+        self,
+        ids: Array,
+        logits: Array,
+        gates: Array,
+        step: StepInputs,
+        *,
+        predecessor: HostTable,
+        successor: HostTable,
+        names: Array | None,
+        scores: Array,
+    ) -> None:
+        """Scores of candidates beside those of the row before."""
+        self._do(
+            lattice, ids, logits, gates, step,
+            predecessor=predecessor, successor=successor, names=names, scores=scores,
+        )  # fmt: skip
+
+    def markov(
+        self,
+        logits: Array,
+        hidden: Array,
+        step: StepInputs,
+        *,
+        predecessor: HostTable,
+        successor: HostWeight,
+        confidence: Array | None,
+        names: Array | None,
+        acts: Acts,
+        ids: Array,
+        confidences: Array | None,
+    ) -> None:
+        """The ids of a block, each biased by the one before."""
+        self._do(
+            markov, logits, hidden, step,
+            predecessor=predecessor, successor=successor, confidence=confidence, names=names,
+            acts=acts, ids=ids, confidences=confidences,
+        )  # fmt: skip
 
     def scale(self, x: Array, factor: float, *, out: Array, add: Array | None = None) -> None:
         """Multiply by a number."""

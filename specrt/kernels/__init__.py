@@ -25,8 +25,10 @@ from .gated_delta import gated_delta
 from .glu import glu
 from .head import head
 from .kv import KernelKVLayer, kv_read, kv_write
+from .lattice import lattice
 from .linear import linear
 from .load_rows import load_rows
+from .markov import markov
 from .moe import KernelRoom, moe
 from .mtp_project import mtp_project
 from .program import Recorder
@@ -392,6 +394,45 @@ class KernelOps:
         block_conv(
             self._to, x, dynamic, base, step.on_device, side=side, out=out, add=add, acts=acts
         )
+
+    def lattice(
+        self,
+        ids: Array,
+        logits: Array,
+        gates: Array,
+        step: KernelStep,
+        *,
+        predecessor: KernelWeight,
+        successor: KernelWeight,
+        names: Array | None,
+        scores: Array,
+    ) -> None:
+        """Scores of candidates beside those of the row before."""
+        lattice(
+            self._to, ids, logits, gates, step.on_device,
+            predecessor=predecessor, successor=successor, names=names, scores=scores,
+        )  # fmt: skip
+
+    def markov(
+        self,
+        logits: Array,
+        hidden: Array,
+        step: KernelStep,
+        *,
+        predecessor: KernelWeight,
+        successor: KernelWeight,
+        confidence: Array | None,
+        names: Array | None,
+        acts: Acts,
+        ids: Array,
+        confidences: Array | None,
+    ) -> None:
+        """The ids of a block, each biased by the one before."""
+        markov(
+            self._to, logits, hidden, step.on_device,
+            predecessor=predecessor, successor=successor, confidence=confidence, names=names,
+            acts=acts, ids=ids, confidences=confidences,
+        )  # fmt: skip
 
     def scale(self, x: Array, factor: float, *, out: Array, add: Array | None = None) -> None:
         """Multiply by a number."""

@@ -94,8 +94,13 @@ def launch_linear(
     scale: float = 1.0,
     softcap: float = 0.0,
     form: Form | None = None,
+    stride: int = 0,
 ) -> None:
-    """Launch one entry for checked pairs of one type and form; form is chosen if it is None."""
+    """Launch one entry for checked pairs of one type and form; form is chosen if it is None.
+
+    Args:
+        stride: floats from row to row of add and out; 0 where they are adjacent.
+    """
     weight = pairs[0][0]
     form = form or choose_form(weight.form, num_rows)
     tile_rows = TILE_ROWS * form.tiles
@@ -106,7 +111,7 @@ def launch_linear(
         args += [None, None, None, np.int32(0)] if pair is None else _pair_args(*pair)
     args += rows_arguments(weight.form, acts)
     args += [add, keys, np.float32(scale), np.float32(softcap)]
-    args += [np.int32(num_rows), np.int32(acts.width)]
+    args += [*map(np.int32, (num_rows, stride, acts.width))]
     device.launch(
         "linear",
         form.entry,

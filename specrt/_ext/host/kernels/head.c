@@ -3,21 +3,8 @@
  * A NaN never wins and equal logits go to the lowest id: tiles, lanes and parts ascend, and only a
  * larger logit replaces the best so far. If nothing is above -inf the id is 0.
  */
+#include "keep_best.h"
 #include "tile.h"
-
-static void keep_best(v16f x, int first, int n, float *best, int32_t *id)
-{
-    float lane[LANES];
-    x = v16f_select(v16f_isnan(x), v16f_set1(-INFINITY), x);
-    x = v16f_select(v16m_first(n), x, v16f_set1(-INFINITY));
-    float most = v16f_reduce_max(x);
-    if (!(most > *best))
-        return;
-    *best = most;
-    v16f_store(lane, x);
-    for (*id = first; lane[*id - first] != most; ++*id) {
-    }
-}
 
 void KERNEL(head)(const void *pointer, int part, void *scratch)
 {
@@ -55,16 +42,7 @@ void KERNEL(head)(const void *pointer, int part, void *scratch)
 void KERNEL(head_reduce)(const void *pointer, int row, void *scratch)
 {
     const struct head_args *args = pointer;
-    size_t num_rows = (size_t)args->acts.num_rows;
-    float best = -INFINITY;
-    int32_t id = 0;
     (void)scratch;
-    for (int part = 0; part < args->num_parts; part++) {
-        size_t at = (size_t)part * num_rows + (size_t)row;
-        if (args->best[at] > best) {
-            best = args->best[at];
-            id = args->best_ids[at];
-        }
-    }
-    args->ids[row] = id;
+    args->ids[row] = best_of_parts(args->best, args->best_ids, args->num_parts, args->acts.num_rows,
+                                   row);
 }

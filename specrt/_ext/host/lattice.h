@@ -1,0 +1,19 @@
+#ifndef SPECRT_LATTICE_H
+#define SPECRT_LATTICE_H
+
+#include "linear.h"
+
+struct lattice_args { /* a part is one row of a block; scratch is (k + 1) * width floats */
+    struct matrix predecessor, successor;
+    const int32_t *ids;   /* [num_seqs * num_rows, k] */
+    const float *logits;  /* likewise */
+    const float *gates;   /* [num_seqs * num_rows, width] */
+    const int32_t *names; /* or NULL */
+    const int32_t *tokens, *row_offsets;
+    float *scores; /* [num_seqs, k + k k (num_rows - 1)] */
+    int num_rows, k;
+};
+
+DECLARE_KERNEL(lattice);
+
+#endif
