@@ -81,7 +81,7 @@ __device__ __forceinline__ void lattice(const Books &books, const Block &block)
         store(reinterpret_cast<float4 *>(weighted + own * PITCH + 4 * other), v);
         store(reinterpret_cast<float4 *>(plain + own * PITCH + 4 * other), w);
         __syncthreads();
-#pragma unroll
+#pragma unroll 4
         for (int i = 0; i < COLUMNS; i += 4) {
             const float4 x = load(reinterpret_cast<const float4 *>(weighted + own * PITCH + i));
             const float4 y = load(reinterpret_cast<const float4 *>(plain + other * PITCH + i));
