@@ -109,13 +109,13 @@ __device__ __forceinline__ void lattice(const Books &books, const Block &block)
 #define BOOKS {predecessors, successors, num_predecessors, num_successors, width}
 #define BLOCK {ids, logits, gates, names, tokens, row_offsets, scores, num_rows, k}
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
 lattice_x4(ARGUMENTS)
 {
     lattice<true>(BOOKS, BLOCK);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
 lattice_x1(ARGUMENTS)
 {
     lattice<false>(BOOKS, BLOCK);
