@@ -178,9 +178,12 @@ CHECKS: Final = (
         "markov",
         tuple(MarkovCase(kind, OUTPUTS, _width(kind), 64, 3) for kind in TYPES)
         + tuple(
-            MarkovCase(kind, 149, width, hidden, 3, role)
+            case
             for kind, width in (("Q8_0", 96), ("F16", 333))
-            for hidden, role in ((1300, "int8"), (333, "int8x2"))
+            for case in (
+                MarkovCase(kind, 149, width, 1300, 3, "int8"),
+                MarkovCase(kind, 149, width, 333, 3, "int8x2"),
+            )
         ),
         exact=False,
     ),
