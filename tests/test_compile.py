@@ -20,7 +20,7 @@ FEW = {"embed": (75, 120), "mtp_project": (75, 120)}
 NARROW = {"accept", "causal_conv", "draft_token", "gated_delta", "head", "route", "sample", "top_k"}
 """Files without a form that loads all of its rows 16 bytes at a time."""
 NARROW_LOADS = {"select": 1, "store_rows": 3, "rope_kv": 3, "attention": 7}
-"""Most loads of wide forms that are of no row: which it is, where it stands, what it sees or sums to."""
+"""Most loads of wide forms that are of no row: which it is, what it sees, what it sums to."""
 COMPILER = find_compiler()
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="neither NVRTC's wheel nor nvcc")

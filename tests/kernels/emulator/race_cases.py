@@ -24,6 +24,7 @@ CASES = {
         AttentionCase("f16", 3, 1, 48, 70, 1),
         AttentionCase("f32", 3, 1, 64, 70, 3),
         AttentionCase("q8_0", 3, 1, 64, 70, 9),
+        AttentionCase("f16", 3, 1, 64, 70, 3, 66, block=True),
     ),
     "causal_conv": (RecurrentCase(1, 2, 16, 3, 2),),
     "copy": (RowsCase(336, 2), RowsCase(333, 2)),
