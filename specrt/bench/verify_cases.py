@@ -78,6 +78,11 @@ CHECKS: Final = (
             AttentionCase(kv_type, 9, 3, 64, 203, rows, 75, ring_pages=3)
             for kv_type in KV_TYPES
             for rows in (1, 17)
+        )
+        + tuple(
+            AttentionCase(kv_type, 9, 3, 64, 203, rows, window, ring_pages=ring_pages, block=True)
+            for kv_type in KV_TYPES
+            for rows, window, ring_pages in ((9, 0, 0), (17, 75, 3))
         ),
         exact=False,
     ),
