@@ -68,9 +68,10 @@ class DFlashWeights:
         size = (trunk.dims.vocab_size, width)
         embedding, output = trunk.token_embd, trunk.output
         if loader.has("token_embd.weight"):
-            tied = not loader.has("output.weight")
-            embedding = loader.weight("token_embd.weight", *size)
-            output = embedding if tied else output
+            if loader.has("output.weight"):
+                embedding = loader.table("token_embd.weight", *size)
+            else:
+                embedding = output = loader.weight("token_embd.weight", *size)
         names = read_names(loader, trunk.dims.vocab_size)
         if loader.has("output.weight"):
             rows = size[0] if names is None else len(names)
