@@ -31,7 +31,7 @@ from specrt.perplexity import logits_rows, perplexity
 from specrt.progress import loading_bar
 from specrt.pull import MODELS, cached
 from specrt.session import Session
-from specrt.settings import DRAFT_IDS, DRAFT_MODEL, GRAPH_BUDGET, spec_options
+from specrt.settings import DRAFT_IDS, GRAPH_BUDGET, draft_model_for, spec_options
 from specrt.speculative.draft_head import DraftHead
 from specrt.speculative.registry import FindHead, Registry, default_registry
 from specrt.speculative.speculation import Speculation
@@ -307,7 +307,7 @@ def load(
     ops = make_ops(device, threads, budget, verbose)
     gguf = open_gguf(find_model(path))
     check_architecture(gguf)
-    draft_model = DRAFT_MODEL.from_environment() if draft_model is None else draft_model
+    draft_model = draft_model_for(gguf.architecture) if draft_model is None else draft_model
     drafter = None if draft_model is None else open_gguf(draft_model)
     if drafter is not None:
         check_drafter(gguf, drafter)

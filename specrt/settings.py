@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, get_args
 
 from specrt.errors import OptionError
@@ -124,8 +125,13 @@ SPEC_PMIN: Final = Setting(
 )  # fmt: skip
 DRAFT_MODEL: Final = Setting(
     "draft_model", "--draft-model", ("--spec-draft-model", "--mtp-draft-model"),
-    _variables("_DRAFT_MODEL"), str, "a path", "none", "a drafter's file", "FILE",
+    ("SPECRT_DRAFT_MODEL", *_variables("_DRAFT_MODEL")), str, "a path", "none",
+    "a drafter's file", "FILE",
 )  # fmt: skip
+TARGET_DRAFT_MODELS: Final[Mapping[str, str]] = MappingProxyType(
+    {"qwen35": "TS_QWEN35_DFLASH", "muse-glimmer": "TS_MUSE_GLIMMER_DFLASH"}
+)
+"""By a target's architecture: a variable like those of ``DRAFT_MODEL``, of no other target."""
 DRAFT_IDS: Final = Setting(
     "draft_ids", "--draft-ids", ("--spec-draft-ids",), _variables("_DRAFT_IDS"), str, "a path",
     "all", "a file of the only ids that a draft head guesses, as count-ids prints it", "FILE",
@@ -183,6 +189,14 @@ MODEL: Final = (CONTEXT, THREADS, KV_TYPE, DEVICE, GRAPH_BUDGET)
 SETTINGS: Final = SPECULATION + MODEL
 ABLATIONS: Final = (VERIFY_SNAPSHOTS, MTP_FOLD_CATCHUP, MTP_DRAFT_PROGRAM, VERIFY_DEFER_STATE)
 """Of ``python -m specrt.bench ablations`` alone, which compares what they ask for."""
+
+
+def draft_model_for(architecture: str, environment: Mapping[str, str] | None = None) -> str | None:
+    """The drafter's file that the environment names for a target, None if it names none."""
+    environment = os.environ if environment is None else environment
+    named = DRAFT_MODEL.from_environment(environment)
+    own = TARGET_DRAFT_MODELS.get(architecture, "")
+    return named or environment.get(own) or None
 
 
 def spec_options(given: Mapping[str, Any] | None = None) -> SpecOptions:

@@ -6,7 +6,17 @@ import pytest
 
 from specrt.errors import OptionError
 from specrt.options import SpecOptions
-from specrt.settings import ABLATIONS, SETTINGS, SPEC, SPEC_DRAFT, SPECULATION, spec_options
+from specrt.settings import (
+    ABLATIONS,
+    SETTINGS,
+    SPEC,
+    SPEC_DRAFT,
+    SPECULATION,
+    TARGET_DRAFT_MODELS,
+    draft_model_for,
+    spec_options,
+)
+from tests.models_on_disk import golden_path, load_golden
 
 DOCS = Path(__file__).parents[1] / "docs" / "settings.md"
 
@@ -62,3 +72,24 @@ def test_a_wrong_variable_is_named(variable, text, monkeypatch):
     monkeypatch.setenv(variable, text)
     with pytest.raises(OptionError, match=f"{variable} = '{text}'"):
         spec_options()
+
+
+@pytest.mark.parametrize(("architecture", "variable"), TARGET_DRAFT_MODELS.items())
+def test_a_drafter_of_one_architecture_only(architecture, variable):
+    assert f"`{variable}`" in DOCS.read_text()
+    environment = {variable: "a.gguf", "SPECRT_DRAFT_MODEL": ""}
+    assert draft_model_for(architecture, environment) == "a.gguf"
+    assert draft_model_for("llama", environment) is None
+    others = set(TARGET_DRAFT_MODELS) - {architecture}
+    assert {draft_model_for(other, environment) for other in others} == {None}
+    environment["TS_MTP_DRAFT_MODEL"] = "b.gguf"
+    assert draft_model_for(architecture, environment) == draft_model_for("llama", environment)
+    environment["SPECRT_DRAFT_MODEL"] = "c.gguf"
+    assert draft_model_for(architecture, environment) == "c.gguf"
+
+
+def test_loading_takes_the_drafter_that_the_environment_names(monkeypatch):
+    monkeypatch.setenv("TS_QWEN35_DFLASH", str(golden_path("dflash-qwen35")))
+    llm = load_golden("qwen35", context=64)
+    assert llm.head_file.path == golden_path("dflash-qwen35")
+    assert load_golden("qwen3", context=64).head_file.path == golden_path("qwen3")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from specrt.cli import flags
 from specrt.errors import SpecrtError
-from specrt.settings import CONTEXT, DEVICE, DRAFT_MODEL, KV_TYPE
+from specrt.settings import CONTEXT, DEVICE, DRAFT_MODEL, KV_TYPE, draft_model_for
 
 if TYPE_CHECKING:
     from specrt.gguf.reader import GGUFFile
@@ -31,17 +31,20 @@ def run(args: argparse.Namespace) -> int:
 
     path = find_model(args.model)
     with open_gguf(path) as gguf:
+        draft_model = args.draft_model or draft_model_for(gguf.metadata.get("general.architecture"))
         try:
-            plan = _plan(gguf, args)
+            plan = _plan(gguf, draft_model, args)
             problem = cuda_problem() if args.device == "cuda" else None
             rows = [("runs here", f"no: {problem}" if problem else "yes"), *plan]
         except SpecrtError as error:
             rows = [("runs here", f"no: {error}")]
-    inspect(path, args.draft_model, plan=rows)
+    inspect(path, draft_model, plan=rows)
     return 0
 
 
-def _plan(gguf: GGUFFile, args: argparse.Namespace) -> list[tuple[str, str]]:
+def _plan(
+    gguf: GGUFFile, draft_model: str | None, args: argparse.Namespace
+) -> list[tuple[str, str]]:
     """Rows of the memory plan.
 
     Raises:
@@ -57,7 +60,7 @@ def _plan(gguf: GGUFFile, args: argparse.Namespace) -> list[tuple[str, str]]:
     device = args.device or "auto"
     if device == "auto":
         device = best_device()
-    with open_gguf(args.draft_model) if args.draft_model else nullcontext(gguf) as head:
+    with open_gguf(draft_model) if draft_model else nullcontext(gguf) as head:
         if head is not gguf:
             check_drafter(gguf, head)
         return memory_plan(
