@@ -184,6 +184,24 @@ VERIFY_DEFER_STATE: Final = _ablation(
     "a plain step leaves its row to the next one to apply (1), or writes the state itself (0)",
 )  # fmt: skip
 
+
+def _attribution(name: str, help: str) -> Setting:
+    suffix = f"DFLASH_{name.upper()}"
+    variables = (f"SPECRT_{suffix}", f"TS_{suffix}")
+    return Setting(f"dflash_{name}", "", (), variables, parse_switch, "1 or 0", "1", help)
+
+
+DFLASH_SELECTOR: Final = _attribution(
+    "selector",
+    "0: a DFlash2 drafter drafts each row's likeliest id, without its selector",
+)
+DFLASH_CONV: Final = _attribution("conv", "0: its convolutions are left out")
+DFLASH_FUSED: Final = _attribution(
+    "fused", "0: no programs, and what only block drafters do is computed by the reference"
+)
+DFLASH: Final = (DFLASH_SELECTOR, DFLASH_CONV, DFLASH_FUSED)
+"""What parts of a block drafter are worth: variables only, read where its weights are loaded."""
+
 SPECULATION: Final = (SPEC, SPEC_TYPE, SPEC_DRAFT, SPEC_PMIN, DRAFT_MODEL, DRAFT_IDS)
 MODEL: Final = (CONTEXT, THREADS, KV_TYPE, DEVICE, GRAPH_BUDGET)
 SETTINGS: Final = SPECULATION + MODEL

@@ -8,6 +8,7 @@ from specrt.errors import OptionError
 from specrt.options import SpecOptions
 from specrt.settings import (
     ABLATIONS,
+    DFLASH,
     SETTINGS,
     SPEC,
     SPEC_DRAFT,
@@ -21,13 +22,13 @@ from tests.models_on_disk import golden_path, load_golden
 DOCS = Path(__file__).parents[1] / "docs" / "settings.md"
 
 
-@pytest.mark.parametrize("setting", SETTINGS + ABLATIONS, ids=lambda setting: setting.name)
+@pytest.mark.parametrize("setting", SETTINGS + ABLATIONS + DFLASH, ids=lambda setting: setting.name)
 def test_the_documentation_is_the_table(setting):
     flags, takes = (setting.flag,), setting.expected
     if setting is SPEC:
         flags, takes = ("--spec", "--no-spec"), f"nothing (a variable: {setting.expected})"
     names = [
-        ", ".join(f"`{name}`" for name in some) or "-"
+        ", ".join(f"`{name}`" for name in some if name) or "-"
         for some in (flags, setting.aliases, setting.variables)
     ]
     row = " | ".join((*names, takes, setting.default, setting.help))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specrt.drafters.block_picks import Likeliest, Markov, Picks, Selector
-from specrt.drafters.dflash_keys import DFlashKeys, Generation
+from specrt.drafters.dflash_keys import DFlashKeys
 from specrt.drafters.dflash_layer import DFlashLayer
 from specrt.drafters.reduced_head import read_names
 from specrt.errors import FormatError, MismatchError
@@ -48,11 +48,11 @@ class DFlashWeights:
     picks: Picks
 
     @classmethod
-    def load(cls, gguf: GGUFFile, trunk: Trunk, context: int, num_seqs: int) -> DFlashWeights:
+    def load(cls, loader: Loader, trunk: Trunk, context: int, num_seqs: int) -> DFlashWeights:
         """Claim all tensors of a file that was checked against the target.
 
         Args:
-            gguf: the drafter's file.
+            loader: the drafter's file, and whose ops run it.
             trunk: the target's.
             context: positions of a sequence.
             num_seqs: that draft at a time at most.
@@ -62,7 +62,8 @@ class DFlashWeights:
             FormatError: a value is impossible.
             UnsupportedError: it has a tensor or asks for something that is not run.
         """
-        loader, dims = Loader(gguf, trunk.ops), Dims.read(gguf, trunk.dims.vocab_size)
+        gguf = loader.gguf
+        dims = Dims.read(gguf, trunk.dims.vocab_size)
         keys, width = DFlashKeys.read(gguf, dims), dims.width
         _check_target(gguf, keys, dims, trunk)
         size = (trunk.dims.vocab_size, width)
@@ -90,7 +91,7 @@ class DFlashWeights:
             embedding=embedding,
             output=output,
             names=names,
-            picks=_picks(loader, keys.generation, dims, output, names, num_seqs, rows),
+            picks=_picks(loader, dims, output, names, num_seqs, rows),
         )
         loader.finish()
         return weights
@@ -143,7 +144,6 @@ def _rope(loader: Loader, dims: Dims, positions: int) -> Rope:
 
 def _picks(
     loader: Loader,
-    generation: Generation,
     dims: Dims,
     output: Weight,
     names: np.ndarray | None,
@@ -152,9 +152,9 @@ def _picks(
 ) -> Picks:
     """How the file's generation gets from logits to ids."""
     shape = (num_seqs, num_rows, output.shape[0])
-    if generation == "DFlash2":
+    if loader.has("selector_hidden.weight"):
         return Selector.load(loader, dims, shape, names)
-    if generation == "DSpark":
+    if loader.has("markov_w1.weight"):
         return Markov.load(loader, dims, shape, names)
     return Likeliest(loader.ops, shape, names)
 

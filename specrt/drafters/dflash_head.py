@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
 from specrt.drafters.dflash import DFlashWeights
 from specrt.drafters.dflash_passes import DFlashPasses
+from specrt.drafters.host_copies import HostCopies
 from specrt.errors import MismatchError
 from specrt.gguf.reader import GGUFFile
 from specrt.models.blocks import Trunk
 from specrt.models.decoder import Decoder
+from specrt.models.loader import Loader
 from specrt.models.tap_rows import PIECE
-from specrt.ops import PAGE
+from specrt.ops import PAGE, Ops
+from specrt.plain_calls import PlainCalls
+from specrt.settings import DFLASH
 from specrt.state.messages import NO_DRAFT, Draft, DraftContext, Kept, residual_entering
 from specrt.state.sequence import Sequence
 
@@ -44,7 +48,8 @@ class DFlashHead:
 
     Args:
         weights: bound to the target.
-        target: its ops, its slots, its context and its tapped rows.
+        target: its slots, its context and its tapped rows.
+        ops: that the weights are on.
 
     Attributes:
         title: what it is, for people.
@@ -54,16 +59,16 @@ class DFlashHead:
 
     kind: Literal["block"] = "block"
 
-    def __init__(self, weights: DFlashWeights, target: Decoder) -> None:
+    def __init__(self, weights: DFlashWeights, target: Decoder, ops: Ops) -> None:
         keys = weights.keys
         self.title = f"{keys.generation}, blocks of {keys.block_size}"
         self.block_size = keys.block_size
         self.num_drafting = keys.block_size - (0 if keys.samples_anchor else 1)
         self.taps = frozenset(map(residual_entering, keys.target_layers))
         self.weights = weights
-        self._ops, self._windows = target.ops, keys.windows
+        self._ops, self._windows = ops, keys.windows
         self._waiting = keys.block_size + 1
-        self.passes = DFlashPasses(weights, target)
+        self.passes = DFlashPasses(weights, target, ops)
         self.passes.record(self._waiting)
 
     def catch_up(self, rows: list[Kept]) -> None:
@@ -198,8 +203,18 @@ class DFlashHead:
 def load_dflash(gguf: GGUFFile, trunk: Trunk, target: Decoder) -> DFlashHead:
     """The drafter of a file that was checked against the target's.
 
+    The environment may leave parts of it out, or have it run op by op: see ``settings.DFLASH``.
+
     Raises:
         MismatchError, FormatError, UnsupportedError: it cannot be bound, and why.
+        OptionError: a variable holds something else than a switch.
     """
-    weights = DFlashWeights.load(gguf, trunk, target.context, target.max_sequences)
-    return DFlashHead(weights, target)
+    selector, conv, fused = (setting.from_environment() is not False for setting in DFLASH)
+    ops = target.ops if fused else cast(Ops, PlainCalls(cast(Ops, HostCopies(target.ops))))
+    loader = Loader(gguf, ops)
+    if not selector:
+        loader.hide("selector_")
+    if not conv:
+        loader.hide("_conv_")
+    weights = DFlashWeights.load(loader, trunk, target.context, target.max_sequences)
+    return DFlashHead(weights, target, ops)

@@ -13,7 +13,7 @@ from specrt.models.blocks import Forward, Workspace
 from specrt.models.decoder import MAX_PROGRAMS, Decoder
 from specrt.models.step_rows import SequenceRows, StepRows
 from specrt.models.tap_rows import PIECE
-from specrt.ops import Array, KVLayer, Program
+from specrt.ops import Array, KVLayer, Ops, Program
 from specrt.state.kv import PageLayout
 from specrt.state.messages import residual_entering
 from specrt.state.sequence import Sequence
@@ -24,8 +24,9 @@ class DFlashPasses:
 
     Args:
         weights: bound to the target.
-        target: its ops, its slots, its context, and its tapped rows, which are injected from where
+        target: its slots, its context, and its tapped rows, which are injected from where
             the target keeps them.
+        ops: that the weights are on.
 
     Attributes:
         layout: where a slot's keys and values are; a block may end behind the context.
@@ -34,8 +35,8 @@ class DFlashPasses:
         logits: [B n, Vd] float32, of the n rows of each block that the last draft was cut from.
     """
 
-    def __init__(self, weights: DFlashWeights, target: Decoder) -> None:
-        ops, dims, keys = target.ops, weights.dims, weights.keys
+    def __init__(self, weights: DFlashWeights, target: Decoder, ops: Ops) -> None:
+        dims, keys = weights.dims, weights.keys
         num_slots, size = target.max_sequences, keys.block_size
         self._size = size
         self._ops, self._weights = ops, weights

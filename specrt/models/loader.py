@@ -45,10 +45,16 @@ class Loader:
         self.ops = ops
         self._report = report
         self._claimed: set[str] = set()
+        self._hidden: set[str] = set()
 
     def has(self, name: str) -> bool:
         """True if the file holds that tensor."""
-        return name in self.gguf.tensors
+        return name in self.gguf.tensors and name not in self._hidden
+
+    def hide(self, part: str) -> None:
+        """Claim tensors whose names have that part, and act as if the file had none."""
+        self._hidden.update(name for name in self.gguf.tensors if part in name)
+        self._claimed |= self._hidden
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Claim a tensor; see ``GGUFFile.require_tensor`` for what it raises."""

@@ -14,6 +14,7 @@ from specrt.drafters.dflash_keys import read_generation
 from specrt.errors import FormatError, MismatchError, SpecrtError, UnsupportedError
 from specrt.gguf.reader import open_gguf
 from specrt.models import load_trunk
+from specrt.models.loader import Loader
 from specrt.reference import ReferenceOps
 from tests.models_on_disk import DRAFTER_GOLDENS, golden_path
 from tests.rewriting import rewritten
@@ -35,7 +36,7 @@ def bind(path, target="qwen35"):
     trunk = trunk_of(target if not isinstance(target, str) else golden_path(target))
     with open_gguf(path) as file:
         check_drafter(trunk.gguf, file)
-        return DFlashWeights.load(file, trunk, CONTEXT, 1)
+        return DFlashWeights.load(Loader(file, trunk.ops), trunk, CONTEXT, 1)
 
 
 def changed(name, tmp_path, **changes):
