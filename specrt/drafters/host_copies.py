@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from specrt.acts import Acts
-from specrt.ops import Array, Ops, Role, StepInputs, Weight
+from specrt.ops import Array, Ops, Role, Weight
 from specrt.reference.block_conv import block_conv
 from specrt.reference.lattice import lattice
 from specrt.reference.load_rows import load_rows
 from specrt.reference.markov import markov
 from specrt.reference.weights import ReferenceWeight
+from specrt.state.step import StepInputs
 
 
 class HostCopies:
@@ -92,7 +93,7 @@ class HostCopies:
         )  # fmt: skip
         self._ops.assign(logits, biased)
         self._ops.assign(ids, found)
-        if confidences is not None:
+        if sure is not None:
             self._ops.assign(confidences, sure)
 
     def _prepare(self, rows: np.ndarray, acts: Acts) -> None:
