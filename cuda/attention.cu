@@ -13,7 +13,10 @@
  * lane and lane + 32; 32 dims are one chain of fmas, and chains are added ascending. Largest score
  * and sum of weights: lane by lane, then the tree 16, 8, 4, 2, 1. Values: a lane has four bytes of
  * each slice and adds the visible keys ascending. Chunks are merged ascending, span by span (see
- * View; a span is one chunk as long as a row sees at most SPANS), and spans ascending.
+ * View; a span is one chunk as long as a row sees at most SPANS), and spans ascending; behind them
+ * a head's sink, if there are sinks [num_heads], else null. Nobody sees a position below its
+ * sequence's lowest [B]; with row_offsets [B + 1], else null, rows see those of their sequence
+ * that stand behind them in the step, whatever the window.
  *
  * With one group a block walks all chunks and merges as it goes. With more, each takes its share of
  * the spans and writes the results of single ones, which attention_merge merges by the same
@@ -62,7 +65,7 @@ struct Place { float *q, *weights, *totals; };
 __device__ __forceinline__ void weigh(const Args &args, const Run &run, int head, int chunk,
                                       const float (&score)[MOST][2], const Place &place, Mine &mine)
 {
-    const Seen seen = look_at(args, mine, chunk);
+    const Seen seen = look_at(args, run, mine, chunk);
     const int lane = static_cast<int>(threadIdx.x % 32);
     float2 own = make_float2(0.0f, 0.0f);
     bool sees = false; /* this lane's query */
@@ -77,7 +80,7 @@ __device__ __forceinline__ void weigh(const Args &args, const Run &run, int head
     }
     if (!sees)
         return;
-    const View view = view_of(args.window, mine.position);
+    const View view = view_of(args, run, mine.position);
     if (begins(view, chunk))
         mine.span.top = own.x, mine.span.sum = own.y;
     else
@@ -123,7 +126,7 @@ __device__ __forceinline__ void keep_values(const Args &args, const Run &run, in
         const float take_all = __shfl_sync(ALL_LANES, mine.spans.take, i);
         if (dim >= args.dims)
             continue;
-        const View view = view_of(args.window, position);
+        const View view = view_of(args, run, position);
         const bool whole = args.num_groups == 1;
         float *span = whole ? args.out + head_of(args, run, head, warp + WARPS * i) * args.dims
                             : args.partials +
@@ -140,21 +143,28 @@ __device__ __forceinline__ void keep_values(const Args &args, const Run &run, in
 
 template <class Type>
 __device__ __forceinline__ void finish(const Args &args, const Run &run, int head,
-                                       const Place &place, const Mine &mine)
+                                       const Place &place, Mine &mine)
 {
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
+    if (args.sinks && lane < mine.count) {
+        const long long at = head_of(args, run, head, warp + WARPS * lane) % args.num_heads;
+        merge(mine.spans, load(args.sinks + at), 1.0f);
+    }
 #pragma unroll
     for (int i = 0; i < MOST; i++) {
         if (i >= mine.count)
             break;
         float *out = args.out + head_of(args, run, head, warp + WARPS * i) * args.dims;
         const float inverse = __fdiv_rn(1.0f, __shfl_sync(ALL_LANES, mine.spans.sum, i));
+        const float keep = __shfl_sync(ALL_LANES, mine.spans.keep, i);
+        const float take = __shfl_sync(ALL_LANES, mine.spans.take, i);
         for (int dim = lane * Type::WORD; dim < args.dims; dim += 32 * Type::WORD) {
             float total[Type::WORD];
             load_words(place.totals + WARPS * i * args.dims + dim, total);
 #pragma unroll
             for (int d = 0; d < Type::WORD; d++)
-                total[d] = __fmul_rn(total[d], inverse);
+                total[d] = __fmul_rn(args.sinks ? merged(total[d], keep, 0.0f, take) : total[d],
+                                     inverse);
             store_words(out + dim, total);
         }
     }
@@ -221,7 +231,7 @@ __device__ __forceinline__ void walk(const Args &args, const Run &run, int head,
                 continue;
             }
             float sums[MOST][Type::WORD] = {};
-            const Seen seen = look_at(args, mine, chunk);
+            const Seen seen = look_at(args, run, mine, chunk);
             weigh_values<Type>(slot, place.weights, mine.count, seen, sums);
             const int dim = ((slice - num_slices) * 32 + lane) * Type::WORD;
             keep_values<Type>(args, run, head, chunk, dim, sums, place, mine, seen);
@@ -256,27 +266,32 @@ template <class Type> __device__ __forceinline__ void attention(const Args &args
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 attention_pages(const float *q, float *out, float *partials, const char *k, const char *v,
-                const unsigned short *k_scale, const unsigned short *v_scale, int num_rows,
-                int num_heads, int kv_heads, int dims, int row_bytes, int window, float scale,
-                float softcap, int tile, int num_groups, int num_runs, int max_spans,
-                const int *positions, const int *row_seqs, const int *pages, int table_width,
-                int ring_pages)
+                const unsigned short *k_scale, const unsigned short *v_scale, const float *sinks,
+                const int *lowest, const int *row_offsets, int num_rows, int num_heads,
+                int kv_heads, int dims, int row_bytes, int window, float scale, float softcap,
+                int tile, int num_groups, int num_runs, int max_spans, const int *positions,
+                const int *row_seqs, const int *pages, int table_width, int ring_pages)
 {
-    attention<KV_TYPE>({q, out, partials, k, v, k_scale, v_scale, num_rows, num_heads, kv_heads,
-                        dims, row_bytes, window, scale, softcap, tile, num_groups, num_runs,
-                        max_spans, {positions, row_seqs, pages, table_width, ring_pages}});
+    attention<KV_TYPE>({q, out, partials, k, v, k_scale, v_scale, sinks, lowest, row_offsets,
+                        num_rows, num_heads, kv_heads, dims, row_bytes, window, scale, softcap,
+                        tile, num_groups, num_runs, max_spans,
+                        {positions, row_seqs, pages, table_width, ring_pages}});
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-attention_merge_x4(const float *partials, float *out, const int *positions, int num_rows,
+attention_merge_x4(const float *partials, float *out, const float *sinks, const int *positions,
+                   const int *row_seqs, const int *lowest, const int *row_offsets, int num_rows,
                    int num_heads, int dims, int window, int max_spans)
 {
-    merge_spans<true>(partials, out, positions, num_rows, num_heads, dims, window, max_spans);
+    merge_spans<true>(partials, out, sinks, positions, row_seqs, lowest, row_offsets, num_rows,
+                     num_heads, dims, window, max_spans);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-attention_merge_x1(const float *partials, float *out, const int *positions, int num_rows,
+attention_merge_x1(const float *partials, float *out, const float *sinks, const int *positions,
+                   const int *row_seqs, const int *lowest, const int *row_offsets, int num_rows,
                    int num_heads, int dims, int window, int max_spans)
 {
-    merge_spans<false>(partials, out, positions, num_rows, num_heads, dims, window, max_spans);
+    merge_spans<false>(partials, out, sinks, positions, row_seqs, lowest, row_offsets, num_rows,
+                     num_heads, dims, window, max_spans);
 }

@@ -16,19 +16,27 @@
 __device__ __forceinline__ int least(int a, int b) { return a < b ? a : b; }
 __device__ __forceinline__ int most(int a, int b) { return a > b ? a : b; }
 
-/* The first position that a row at this position sees. */
-__device__ __forceinline__ int first_visible(int window, int position)
+/* The first position of a sequence that has keys. Sequence 0's is read along with the number of the
+ * sequence: where there is but one, nobody waits for it. */
+__device__ __forceinline__ int lowest_of(const int *lowest, int seq)
 {
-    return window ? most(0, position - window + 1) : 0;
+    const int first = load(lowest);
+    return seq ? load(lowest + seq) : first;
 }
 
-/* The chunks that a row sees, and how many of them, a power of two, are a span: few enough that the
+/* The first position that a row at this position sees. */
+__device__ __forceinline__ int first_visible(int window, int lowest, int position)
+{
+    return window ? most(lowest, position - window + 1) : lowest;
+}
+
+/* The chunks of the positions first .. last that a row sees, and how many of them, a power of two, are a span: few enough that the
  * row sees SPANS spans or, where the first is cut, one more. */
 struct View { int first, last, span; };
 
-__device__ __forceinline__ View view_of(int window, int position)
+__device__ __forceinline__ View view_of(int first, int last)
 {
-    View view = {first_visible(window, position) / PAGE, position / PAGE, 1};
+    View view = {first / PAGE, last / PAGE, 1};
     while (view.last - view.first >= SPANS * view.span)
         view.span *= 2;
     return view;

@@ -1,4 +1,4 @@
-/* How the results of single spans become those of rows. */
+/* How the results of single spans, and then a head's sink, become those of rows. */
 #include "attention.cuh"
 
 /* A warp is one head of one row and 128 of its dims, a lane four of them. Grid: T * num_heads /
@@ -6,7 +6,9 @@
  * scan, then factors, all at once; then the sums, span by span. */
 template <bool aligned>
 __device__ __forceinline__ void merge_spans(const float *partials, float *out,
-                                            const int *positions, int num_rows, int num_heads,
+                                            const float *sinks, const int *positions,
+                                            const int *row_seqs, const int *lowest,
+                                            const int *row_offsets, int num_rows, int num_heads,
                                             int dims, int window, int max_spans)
 {
     const int lane = static_cast<int>(threadIdx.x % 32);
@@ -15,7 +17,10 @@ __device__ __forceinline__ void merge_spans(const float *partials, float *out,
     const int dim = static_cast<int>(blockIdx.y) * 128 + 4 * lane;
     if (head >= count)
         return;
-    const View view = view_of(window, load(positions + head / num_heads));
+    const long long row = head / num_heads;
+    const int position = load(positions + row), seq = load(row_seqs + row);
+    const int last = row_offsets ? load(positions + load(row_offsets + seq + 1) - 1) : position;
+    const View view = view_of(first_visible(window, lowest_of(lowest, seq), position), last);
     const int num_spans = view.last / view.span - view.first / view.span + 1;
     const float *values = partials + head * max_spans * dims + dim;
     const float2 *tails = reinterpret_cast<const float2 *>(partials + count * max_spans * dims) +
@@ -52,6 +57,13 @@ __device__ __forceinline__ void merge_spans(const float *partials, float *out,
     }
     if (dim >= dims)
         return;
+    if (sinks) {
+        float keep, take;
+        merge_tops(before, load(sinks + head % num_heads), keep, take);
+        sum = merged(sum, keep, 1.0f, take);
+        total = make_float4(merged(total.x, keep, 0.0f, take), merged(total.y, keep, 0.0f, take),
+                            merged(total.z, keep, 0.0f, take), merged(total.w, keep, 0.0f, take));
+    }
     const float inverse = __fdiv_rn(1.0f, sum);
     total = make_float4(__fmul_rn(total.x, inverse), __fmul_rn(total.y, inverse),
                         __fmul_rn(total.z, inverse), __fmul_rn(total.w, inverse));

@@ -6,6 +6,8 @@ struct Args {
     float *out, *partials;
     const char *k, *v;
     const unsigned short *k_scale, *v_scale;
+    const float *sinks;               /* [num_heads] or null */
+    const int *lowest, *row_offsets;  /* of the step; the second null unless rows see later ones */
     int num_rows, num_heads, kv_heads, dims, row_bytes, window;
     float scale, softcap;
     int tile, num_groups, num_runs, max_spans;
@@ -13,23 +15,41 @@ struct Args {
 };
 
 /* Queries begin .. end - 1 of a KV head: rows of one sequence, of which some see positions first ..
- * last - 1; span is the longest of theirs. */
-struct Run { int begin, end, seq, first, last, span; };
+ * last - 1, and none one below lowest; span is the longest of theirs. */
+struct Run { int begin, end, seq, lowest, first, last, span; };
+
+/* What a row of a run sees; behind is the last row's position of its sequence. */
+__device__ __forceinline__ int first_seen(const Args &args, const Run &run, int position)
+{
+    return first_visible(args.window, run.lowest, position);
+}
+__device__ __forceinline__ int last_seen(const Args &args, int behind, int position)
+{
+    return args.row_offsets ? behind : position;
+}
+__device__ __forceinline__ View view_of(const Args &args, const Run &run, int position)
+{
+    return view_of(first_seen(args, run, position), last_seen(args, run.last - 1, position));
+}
 
 /* The run of a tile that begins at a query. */
 __device__ __forceinline__ Run run_at(const Args &args, int per_head, int begin, int end)
 {
-    const int row = begin / per_head;
-    Run run = {begin, end, load(args.step.row_seqs + row), 0x7fffffff, 0, 1};
+    const int row = begin / per_head, seq = load(args.step.row_seqs + row);
+    Run run = {begin, end, seq, lowest_of(args.lowest, seq), 0x7fffffff, 0, 1};
+    int behind = 0;
+    if (args.row_offsets)
+        behind = load(args.step.positions + load(args.row_offsets + seq + 1) - 1);
     for (int r = row; r * per_head < end; r++) {
         if (load(args.step.row_seqs + r) != run.seq) {
             run.end = r * per_head;
             break;
         }
         const int position = load(args.step.positions + r);
-        run.first = least(run.first, first_visible(args.window, position));
-        run.last = most(run.last, position + 1);
-        run.span = most(run.span, view_of(args.window, position).span);
+        const int first = first_seen(args, run, position), last = last_seen(args, behind, position);
+        run.first = least(run.first, first);
+        run.last = most(run.last, last + 1);
+        run.span = most(run.span, view_of(first, last).span);
     }
     return run;
 }
@@ -60,14 +80,15 @@ __device__ __forceinline__ void merge(Merge &total, float top, float sum)
     total.sum = merged(total.sum, total.keep, sum, total.take);
 }
 
-__device__ __forceinline__ Seen look_at(const Args &args, const Mine &mine, int chunk)
+__device__ __forceinline__ Seen look_at(const Args &args, const Run &run, const Mine &mine,
+                                        int chunk)
 {
     Seen seen;
 #pragma unroll
     for (int i = 0; i < MOST; i++) {
         const int position = __shfl_sync(ALL_LANES, mine.position, i), start = chunk * PAGE;
-        seen.lo[i] = most(0, first_visible(args.window, position) - start);
-        seen.hi[i] = least(PAGE, position + 1 - start);
+        seen.lo[i] = most(0, first_seen(args, run, position) - start);
+        seen.hi[i] = least(PAGE, last_seen(args, run.last - 1, position) + 1 - start);
         if (i >= mine.count || seen.lo[i] >= seen.hi[i])
             seen.lo[i] = PAGE, seen.hi[i] = 0;
     }

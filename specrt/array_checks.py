@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from specrt.errors import MismatchError, UnsupportedError
-from specrt.ops import Rope, RopePairing
+from specrt.ops import PAGE, Rope, RopePairing
 from specrt.state.draw import DRAW_INTS, EDIT_INTS
 from specrt.state.recurrent import MAX_CONV
 
@@ -470,16 +470,33 @@ def check_rope_kv(
     check_step("rope_kv", step, len(q), cache)
 
 
-def check_attention(q: Any, cache: Any, step: Any, window: int, softcap: float, out: Any) -> None:
-    """Raise ``MismatchError`` unless q, out are [T, H * Dh], and window, softcap and step fit."""
+def check_attention(
+    q: Any,
+    cache: Any,
+    step: Any,
+    window: int,
+    softcap: float,
+    ahead: bool,
+    sinks: Any | None,
+    out: Any,
+) -> None:
+    """Raise ``MismatchError`` unless q, out are [T, H * Dh], sinks [H], and the others fit."""
     group = cache.num_heads * cache.head_dim
     check("attention: q", q, np.float32, (len(q), max(1, q.shape[-1] // group) * group))
     check("attention: out", out, np.float32, q.shape)
+    if sinks is not None:
+        check("attention: sinks", sinks, np.float32, (q.shape[1] // cache.head_dim,))
     check_step("attention", step, len(q), cache)
     if not 0 <= window < 2**31 or (cache.ring_pages and window == 0):
         raise MismatchError(
             f"attention: window {window} on a layer with {cache.ring_pages} ring pages; "
             "expected a positive window of 31 bits for a ring, or 0 for all positions"
+        )
+    seen = window + len(q) - 1
+    if ahead and 0 < cache.ring_pages * PAGE < min(seen, step.page_table.shape[1] * PAGE):
+        raise MismatchError(
+            f"attention: a ring of {cache.ring_pages} pages; expected {-(-seen // PAGE)} for a "
+            f"window of {window} and {len(q)} rows that see each other: make room in the ring"
         )
     least, most = SOFTCAPS
     if softcap and not least <= softcap <= most:

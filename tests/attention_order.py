@@ -69,7 +69,13 @@ def attend_chunk(q, k, v, scale, softcap):
     return top, lanes[0], values
 
 
-def attend(q, k, v, first, scale, softcap=0.0):
+def merge(total, top, weight, value):
+    largest = np.maximum(total[0], top)
+    a, b = (exp32(np.maximum(x - largest, f32(-1e9))) for x in (total[0], top))
+    return largest, total[1] * a + weight * b, fma32(total[2], a, value * b)
+
+
+def attend(q, k, v, first, scale, softcap=0.0, sink=None):
     """The result of q [Dh] over the keys k [n, Dh] and values from position first on."""
     scale, softcap = f32(scale), f32(softcap)
     num_chunks = -(-len(k) // PAGE)
@@ -79,7 +85,7 @@ def attend(q, k, v, first, scale, softcap=0.0):
     for chunk in range(first // PAGE, num_chunks):
         part = slice(chunk * PAGE, chunk * PAGE + PAGE)
         top, weight, value = attend_chunk(q, keys[part], values[part], scale, softcap)
-        largest = np.maximum(total[0], top)
-        a, b = (exp32(np.maximum(x - largest, f32(-1e9))) for x in (total[0], top))
-        total = largest, total[1] * a + weight * b, fma32(total[2], a, value * b)
+        total = merge(total, top, weight, value)
+    if sink is not None:
+        total = merge(total, f32(sink), f32(1), np.zeros_like(total[2]))
     return total[2] * (f32(1) / total[1])

@@ -34,6 +34,7 @@ from specrt.bench.draft_calls import (
     bind_scale,
     bind_store_rows,
 )
+from specrt.bench.lattice_calls import bind_lattice, bind_markov
 from specrt.bench.op_calls import (
     Call,
     int8_arrays,
@@ -384,8 +385,10 @@ OPS: Final = MappingProxyType(
         "gated_delta": OpBench(cases.GATED_DELTA, bind_gated_delta, exact=False),
         "glu": OpBench(cases.GLU, bind_glu, exact=False, twin=_written),
         "head": OpBench(cases.HEAD, bind_head, twin=_fewer_outputs),
+        "lattice": OpBench(cases.LATTICE, bind_lattice, exact=False),
         "linear": OpBench(cases.LINEAR, bind_linear, twin=_fewer_outputs),
         "load_rows": OpBench(cases.LOAD_ROWS, bind_load_rows),
+        "markov": OpBench(cases.MARKOV, bind_markov, exact=False),
         "moe": OpBench(cases.MOE, bind_moe, exact=False),
         "mtp_project": OpBench(
             cases.MTP_PROJECT, bind_mtp_project, exact=False, twin=_fewer_outputs

@@ -17,7 +17,9 @@ from specrt.bench.cases import (
     DraftCase,
     EmbedCase,
     GluCase,
+    LatticeCase,
     LinearCase,
+    MarkovCase,
     MoeCase,
     MtpCase,
     NormCase,
@@ -141,6 +143,16 @@ CHECKS: Final = (
         exact=False,
     ),
     Check(
+        "lattice",
+        tuple(LatticeCase(kind, OUTPUTS, _width(kind), 3, 5) for kind in TYPES)
+        + tuple(
+            LatticeCase(kind, OUTPUTS, width, rows, k)
+            for kind, width in (("Q8_0", 1312), ("F16", 333))
+            for rows, k in ((1, 16), (2, 33), (7, 1))
+        ),
+        exact=False,
+    ),
+    Check(
         "linear",
         tuple(LinearCase(kind, OUTPUTS, _width(kind), rows) for kind in TYPES for rows in ROWS)
         + tuple(
@@ -161,6 +173,16 @@ CHECKS: Final = (
             for shape in ((1, 96), (5, 1312), (16, 42), (8, 36))
             for rows in (1, 9)
         ),
+    ),
+    Check(
+        "markov",
+        tuple(MarkovCase(kind, OUTPUTS, _width(kind), 64, 3) for kind in TYPES)
+        + tuple(
+            MarkovCase(kind, 149, width, hidden, 3, role)
+            for kind, width in (("Q8_0", 96), ("F16", 333))
+            for hidden, role in ((1300, "int8"), (333, "int8x2"))
+        ),
+        exact=False,
     ),
     Check(
         "moe",

@@ -246,9 +246,14 @@ class HostOps:
         window: int,
         out: Array,
         softcap: float = 0.0,
+        ahead: bool = False,
+        sinks: Array | None = None,
     ) -> None:
         """Attention over the cache."""
-        self._do(attention, q, cache, step, scale=scale, window=window, out=out, softcap=softcap)
+        self._do(
+            attention, q, cache, step,
+            scale=scale, window=window, out=out, softcap=softcap, ahead=ahead, sinks=sinks,
+        )  # fmt: skip
 
     def causal_conv(
         self, u: Array, weight: Array, layer: RecurrentLayer, step: StepInputs, *, out: Array

@@ -22,7 +22,9 @@ def attention(
     window: int,
     out: Array,
     softcap: float = 0.0,
+    ahead: bool = False,
+    sinks: Array | None = None,
 ) -> None:
-    """Record ``attention``: q and out [T, H * Dh] f32."""
-    check_attention(q, cache, step, window, softcap, out)
-    record_attention(tape, q, cache, step, scale, window, softcap, out)
+    """Record ``attention``: q and out [T, H * Dh] f32, sinks [H] f32."""
+    check_attention(q, cache, step, window, softcap, ahead, sinks, out)
+    record_attention(tape, q, cache, step, scale, window, softcap, ahead, sinks, out)

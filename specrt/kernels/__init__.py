@@ -229,6 +229,8 @@ class KernelOps:
         window: int,
         out: Array,
         softcap: float = 0.0,
+        ahead: bool = False,
+        sinks: Array | None = None,
     ) -> None:
         """Attention over the cache."""
         scratch = self._scratch_for(len(q), q.shape[1], cache, step)
@@ -241,6 +243,8 @@ class KernelOps:
             window=window,
             out=out,
             softcap=softcap,
+            ahead=ahead,
+            sinks=sinks,
             scratch=scratch,
         )
 

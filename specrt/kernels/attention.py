@@ -40,21 +40,24 @@ def attention(
     window: int,
     out: Array,
     softcap: float = 0.0,
+    ahead: bool = False,
+    sinks: Array | None = None,
     scratch: Array | None = None,
 ) -> None:
-    """Launch ``attention``: q and out [T, H * Dh] f32.
+    """Launch ``attention``: q and out [T, H * Dh] f32, sinks [H] f32.
 
     Args:
         scratch: at least ``scratch_floats`` f32 that nobody uses meanwhile: few rows then read the
             keys in parallel. The results are the same bits without.
     """
-    check_attention(q, cache, step, window, softcap, out)
+    check_attention(q, cache, step, window, softcap, ahead, sinks, out)
     if not aligned(16, q, out, scratch):
         raise MismatchError("attention: arrays start at no multiple of 16 bytes; use ops.buffer")
     if not len(q):
         return
     num_rows, num_heads = len(q), q.shape[1] // cache.head_dim
-    per_head, max_spans = num_heads // cache.num_heads, _max_spans(step, window)
+    per_head = num_heads // cache.num_heads
+    max_spans = _max_spans(step, window, num_rows - 1 if ahead else 0)
     tile = min(_most_queries(cache), -(-num_rows * per_head // WARPS) * WARPS)
     num_runs = min(len(step.row_offsets) - 1, -(-tile // per_head), num_rows)
     grid = (-(-num_rows * per_head // tile), cache.num_heads, num_runs)
@@ -65,8 +68,9 @@ def attention(
         num_groups = max(1, min(SPLIT_BLOCKS // math.prod(grid), max_spans))
     partials = scratch if num_groups > 1 else None
     sizes = (num_rows, num_heads, cache.num_heads, cache.head_dim, _row_bytes(cache), window)
+    sight = (step.lowest, step.row_offsets if ahead else None)
     args = (
-        *(q, out, partials, cache.k, cache.v, cache.k_scale, cache.v_scale),
+        *(q, out, partials, cache.k, cache.v, cache.k_scale, cache.v_scale, sinks, *sight),
         *map(np.int32, sizes),
         np.float32(scale),
         np.float32(softcap),
@@ -78,25 +82,12 @@ def attention(
     types = kv_defines(cache)
     device.launch("attention", "attention_pages", grid, 32 * WARPS, args, shared_bytes, types)
     if partials is not None:
-        _merge(device, partials, step, window, out=out, dims=cache.head_dim, types=types)
-
-
-def _merge(
-    device: Device,
-    partials: Array,
-    step: StepInputs,
-    window: int,
-    *,
-    out: Array,
-    dims: int,
-    types: tuple[str, ...],
-) -> None:
-    num_rows, num_heads = len(out), out.shape[1] // dims
-    sizes = (num_rows, num_heads, dims, window, _max_spans(step, window))
-    args = (partials, out, step.positions, *map(np.int32, sizes))
-    grid = (-(-num_rows * num_heads // WARPS), -(-dims // 128))
-    entry = f"attention_merge_{'x4' if dims % 4 == 0 else 'x1'}"
-    device.launch("attention", entry, grid, 32 * WARPS, args, 0, types)
+        dims = cache.head_dim
+        sizes = (num_rows, num_heads, dims, window, max_spans)
+        args = (partials, out, sinks, step.positions, step.row_seqs, *sight, *map(np.int32, sizes))
+        grid = (-(-num_rows * num_heads // WARPS), -(-dims // 128), 1)
+        entry = f"attention_merge_{'x4' if dims % 4 == 0 else 'x1'}"
+        device.launch("attention", entry, grid, 32 * WARPS, args, 0, types)
 
 
 def scratch_floats(num_rows: int, width: int, cache: KernelKVLayer, step: StepInputs) -> int:
@@ -106,7 +97,7 @@ def scratch_floats(num_rows: int, width: int, cache: KernelKVLayer, step: StepIn
         width: of q, H * Dh.
     """
     dims = cache.head_dim
-    return _partial_floats(num_rows, width // dims, dims, _max_spans(step, 0))
+    return _partial_floats(num_rows, width // dims, dims, _max_spans(step, 0, 0))
 
 
 def most_floats(width: int, cache: KernelKVLayer, step: StepInputs) -> int:
@@ -119,10 +110,11 @@ def _partial_floats(num_rows: int, num_heads: int, dims: int, max_spans: int) ->
     return floats if num_rows <= SPLIT_ROWS and floats <= SPLIT_FLOATS else 0
 
 
-def _max_spans(step: StepInputs, window: int) -> int:
+def _max_spans(step: StepInputs, window: int, num_rows_ahead: int) -> int:
     """Spans of which a row may see something."""
     pages = int(step.page_table.shape[1])
-    return min(pages, (window - 2) // PAGE + 2 if window else pages, MOST_SPANS)
+    seen = window + num_rows_ahead
+    return min(pages, (seen - 2) // PAGE + 2 if window else pages, MOST_SPANS)
 
 
 def _row_bytes(cache: KernelKVLayer) -> int:

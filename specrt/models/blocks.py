@@ -182,6 +182,7 @@ class AttentionWeights:
         window: int = 0,
         ahead: bool = False,
         sinks: Array | None = None,
+        num_queries: int | None = None,
         beside: Sequence[tuple[Weight, Array]] = (),
     ) -> Array:
         """Record q, k, v of the rows, rotary, the cache write and the attention over it.
@@ -193,9 +194,10 @@ class AttentionWeights:
             window: keys that a query sees, itself included; 0 for all.
             ahead: rows see those behind them too.
             sinks: [H] float32, one more score of each head.
+            num_queries: n, the first rows that attend; None for all T.
 
         Returns:
-            [T, H * Dh] float32, before the output projection.
+            [n, H * Dh] float32, before the output projection.
         """
         widths = (w.shape[0] for w in (self.q, self.k, self.k))
         q, k, v, attended = f.work.outs(f.num_rows, *widths, self.q.shape[0])
@@ -207,6 +209,7 @@ class AttentionWeights:
         )  # fmt: skip
         if scale is None:
             scale = 1 / math.sqrt(dims.head_dim)
+        q, attended = q[:num_queries], attended[:num_queries]
         f.ops.attention(
             q, cache, f.step, scale=scale, window=window, out=attended, ahead=ahead, sinks=sinks
         )

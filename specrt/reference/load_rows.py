@@ -18,7 +18,8 @@ def load_rows(rings: Sequence[Array], step: StepInputs, *, acts: Acts) -> None:
     """Prepare ``x[t] = [ring[slot, position % R] for each ring]`` of every row t.
 
     Args:
-        rings: Each [slots, R, D] f32, as ``store_rows`` writes it, with its own R and D.
+        rings: At most 16, each [slots, R, D] f32, as ``store_rows`` writes it, with its own R and
+            D.
         step: Says which rows: slots and positions.
         acts: T rows of width sum D.
     """

@@ -174,6 +174,7 @@ def frozen_positions(launcher):
             positions=step.positions.copy(),
             row_seqs=step.row_seqs,
             row_offsets=step.row_offsets,
+            lowest=step.lowest,
             page_table=step.page_table,
             ring_table=step.ring_table,
         )

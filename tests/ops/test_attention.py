@@ -5,66 +5,23 @@ from functools import partial
 import numpy as np
 import pytest
 from accuracy import assert_accurate
+from attention_case import Case, queries
 from attention_order import attend
-from emulated import needs_emulator, placed
+from emulated import needs_emulator
 from kernel_kv import OP_SETS, KernelKVOps
-from kv_data import fill, garbage_layer, make_step, reference_and_host
+from kv_data import make_step, reference_and_host
 from levels import LEVELS
 from rows import assert_same_bits, nans
 
 from specrt.errors import MismatchError
 from specrt.host import HostOps
 from specrt.reference import ReferenceOps
-from specrt.reference.kv import decode
 
 KV_TYPES = ("f32", "f16", "q8_0")
 # heads, KV heads, head dim
 SHAPES = [(3, 1, 32), (4, 2, 48), (9, 3, 64), (5, 5, 80), (8, 2, 128), (4, 1, 256), (40, 1, 20)]
 TILES = [*range(1, 18), 33, 65]
 LEVEL_SETS = [pytest.param(partial(HostOps, threads=1, level=level), id=level) for level in LEVELS]
-
-
-def queries(num_rows, heads, dims, seed=0):
-    rng = np.random.default_rng([seed, heads, dims])
-    q = rng.standard_normal((100, heads * dims), dtype=np.float32)[:num_rows]
-    return q * np.float32(3)
-
-
-class Case:
-    """Filled caches of two sequences for one op set."""
-
-    def __init__(self, ops, kv_type, kv_heads, dims, lengths, num_pages=6, ring_pages=0, lost=0):
-        self.ops, self.num_pages, self.ring_pages, self.dims = ops, num_pages, ring_pages, dims
-        pages = len(lengths) * (ring_pages or num_pages)
-        self.cache = garbage_layer(ops, pages, kv_heads, dims, kv_type, ring_pages)
-        step = make_step(ops, [0] * len(lengths), range(len(lengths)), num_pages, ring_pages)
-        rng = np.random.default_rng(9)
-        self.stored = []
-        for seq, length in enumerate(lengths):
-            pair = fill(ops, self.cache, step, seq, range(length), rng)
-            self.stored.append([decode(x, kv_type).astype(np.float64) for x in pair])
-
-    def run(self, q, positions, seqs, window=0, scale=0.11, softcap=0.0, rows=slice(None)):
-        positions, seqs = list(positions)[rows], list(seqs)[rows]
-        step = make_step(self.ops, [*positions, 0], [*seqs, 1], self.num_pages, self.ring_pages)
-        q, out = placed(q[rows]), placed(nans(*q[rows].shape))
-        options = {"scale": scale, "window": window, "softcap": softcap}
-        self.ops.attention(q, self.cache, step, out=out, **options)
-        return out
-
-    def oracle(self, q, positions, seqs, window=0, scale=0.11, softcap=0.0):
-        out = []
-        for row, position, seq in zip(q, positions, seqs, strict=True):
-            first = max(0, position - window + 1) if window else 0
-            k, v = (x[first : position + 1].transpose(1, 0, 2) for x in self.stored[seq])
-            heads = row.reshape(k.shape[0], -1, self.dims).astype(np.float64)
-            s = heads @ k.transpose(0, 2, 1) * np.float64(np.float32(scale))
-            if softcap:
-                cap = np.float64(np.float32(softcap))
-                s = cap * np.tanh(s / cap)
-            p = np.exp(s - s.max(-1, keepdims=True))
-            out.append((p / p.sum(-1, keepdims=True) @ v).reshape(-1))
-        return np.array(out)
 
 
 def two_sequences(num_rows, ends):

@@ -9,6 +9,9 @@ struct attention_args {
     float *out;     /* the same */
     struct kv_cache cache;
     struct kv_step step;
+    const int32_t *lowest;      /* [B]: positions below have no keys */
+    const int32_t *row_offsets; /* [B + 1] if rows see those behind them, else NULL */
+    const float *sinks;         /* [num_heads] or NULL */
     int num_rows, num_heads;
     int window; /* 0: all */
     float scale;

@@ -6,6 +6,9 @@ cdef extern from "attention.h":
         float *out
         KVCache cache
         KVStep step
+        const int *lowest
+        const int *row_offsets
+        const float *sinks
         int num_rows, num_heads, window
         float scale, softcap
         int block_rows, num_blocks, num_groups, max_chunks
@@ -27,7 +30,14 @@ cdef extern from *:
 cdef int SPLIT_ROWS = 16, SPLIT_PARTS = 16
 
 
-def record_attention(Tape tape, q, layer, step, float scale, int window, float softcap, out):
+cdef int most_chunks(int num_pages, int window, int num_rows_ahead):
+    """Chunks of which a row may see something."""
+    cdef long long num_seen = <long long>window + num_rows_ahead
+    return <int>min(num_pages, (num_seen - 2) // _PAGE + 2 if window else num_pages)
+
+
+def record_attention(Tape tape, q, layer, step, float scale, int window, float softcap, bint ahead,
+                     sinks, out):
     """Append one phase over blocks of rows, KV heads and, for few rows, groups of chunks: who
     finishes the last group merges them all. q is [T, H * Dh] f32."""
     cdef AttentionArgs args
@@ -37,6 +47,9 @@ def record_attention(Tape tape, q, layer, step, float scale, int window, float s
     args.out = <float *>address(out)
     args.cache = cache_struct(layer)
     args.step = step_struct(step, layer)
+    args.lowest = <const int *>address(step.lowest)
+    args.row_offsets = <const int *>address(step.row_offsets) if ahead else NULL
+    args.sinks = <const float *>address(sinks) if sinks is not None else NULL
     args.num_rows = len(q)
     args.num_heads = q.shape[1] // layer.head_dim
     args.window = window
@@ -46,9 +59,8 @@ def record_attention(Tape tape, q, layer, step, float scale, int window, float s
     most_rows = max(1, QUERIES // per_head)
     args.num_blocks = (args.num_rows + most_rows - 1) // most_rows
     args.block_rows = (args.num_rows + args.num_blocks - 1) // max(1, args.num_blocks)
-    args.max_chunks = step.page_table.shape[1]
-    if window:
-        args.max_chunks = min(args.max_chunks, (window - 2) // _PAGE + 2)
+    args.max_chunks = most_chunks(step.page_table.shape[1], window,
+                                  max(0, args.num_rows - 1) if ahead else 0)
     tasks = max(1, args.num_blocks * layer.num_heads)
     args.num_groups = 1
     if args.num_rows <= SPLIT_ROWS:
@@ -63,6 +75,6 @@ def record_attention(Tape tape, q, layer, step, float scale, int window, float s
                 args.num_blocks * layer.num_heads * args.num_groups,
                 attention_scratch(&scratch, NULL, layer.head_dim, args.cache.row_dims,
                                   args.block_rows * per_head, args.max_chunks),
-                (q, layer, step, out, num_finished))
+                (q, layer, step, sinks, out, num_finished))
     if args.num_rows:
         tape.count(args.num_finished, tasks)

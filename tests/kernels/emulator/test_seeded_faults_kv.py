@@ -76,7 +76,7 @@ def test_the_emulator_tells(tmp_path, fault):
 
 
 VALUES = {
-    "the last key is missed": ("attention_rows.cuh", "position + 1 - start", "position - start"),
+    "the last key is missed": ("attention_rows.cuh", "position) + 1 - start", "position) - start"),
     "a window too wide": ("attention.cuh", "position - window + 1", "position - window"),
     "hidden keys times zero": ("attention.cuh", "if (all || (", "if (true || ("),
     "hidden keys among four that are seen": ("attention.cuh", "key >= all_lo &&", "true &&"),

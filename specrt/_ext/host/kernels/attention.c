@@ -11,10 +11,19 @@
  * dims has five times the error of a BLAS dot. */
 #define CHAIN 64
 
-/* The first position that a row at this position sees. */
-static inline int first_visible(const struct attention_args *args, int position)
+/* The first position that a row sees. */
+static inline int first_visible(const struct attention_args *args, int row)
 {
-    return args->window ? most(0, position - args->window + 1) : 0;
+    const int lowest = args->lowest[args->step.row_seqs[row]];
+    return args->window ? most(lowest, args->step.positions[row] - args->window + 1) : lowest;
+}
+
+/* The last one. */
+static inline int last_visible(const struct attention_args *args, int row)
+{
+    if (args->row_offsets)
+        row = args->row_offsets[args->step.row_seqs[row] + 1] - 1;
+    return args->step.positions[row];
 }
 
 /* Rows of one sequence and the heads of one KV head: query i is row i / per_head, head i % per_head
@@ -30,21 +39,24 @@ static struct queries next_queries(const struct attention_args *args, int row, i
     const int per_head = args->num_heads / args->cache.num_heads;
     int next = row, first = INT32_MAX, end = 0;
     for (; next < last && args->step.row_seqs[next] == args->step.row_seqs[row]; next++) {
-        const int position = args->step.positions[next];
-        first = least(first, first_visible(args, position));
-        end = most(end, position + 1);
+        first = least(first, first_visible(args, next));
+        end = most(end, last_visible(args, next) + 1);
     }
     const int count = (next - row) * per_head;
     return (struct queries){row, next - row, head, per_head, count, first / PAGE,
                             (end + PAGE - 1) / PAGE};
 }
 
+static int head_of(const struct queries *queries, int i)
+{
+    return queries->head * queries->per_head + i % queries->per_head;
+}
+
 /* Where query i's row and head stand in q and out, [T, num_heads * dims]. */
 static size_t place_of(const struct attention_args *args, const struct queries *queries, int i)
 {
     size_t row = (size_t)(queries->row + i / queries->per_head);
-    size_t head = (size_t)(queries->head * queries->per_head + i % queries->per_head);
-    return (row * (size_t)args->num_heads + head) * (size_t)args->cache.dims;
+    return (row * (size_t)args->num_heads + (size_t)head_of(queries, i)) * (size_t)args->cache.dims;
 }
 
 static void load_queries(const struct attention_args *args, const struct queries *queries,
@@ -52,10 +64,10 @@ static void load_queries(const struct attention_args *args, const struct queries
 {
     const size_t dims = (size_t)args->cache.dims;
     for (int i = 0; i < queries->count; i++) {
-        const int position = args->step.positions[queries->row + i / queries->per_head];
+        const int row = queries->row + i / queries->per_head;
         memcpy(s->q + (size_t)i * dims, args->q + place_of(args, queries, i), 4 * dims);
-        s->first[i] = first_visible(args, position);
-        s->last[i] = position + 1;
+        s->first[i] = first_visible(args, row);
+        s->last[i] = last_visible(args, row) + 1;
     }
 }
 
@@ -243,8 +255,8 @@ static void attend_group(const struct attention_args *args, struct attention_scr
             partials += (size_t)queries.count * stride;
         else
             for (int i = 0; i < queries.count; i++)
-                finish(s->total + i * cache->row_dims, s->total_sum[i], cache->dims,
-                       args->out + place_of(args, &queries, i));
+                finish(args, head_of(&queries, i), s->total + i * cache->row_dims, s->total_top[i],
+                       s->total_sum[i], args->out + place_of(args, &queries, i));
         row += queries.num_rows;
     }
 }
@@ -257,9 +269,10 @@ static void merge_groups(const struct attention_args *args, struct attention_scr
     for (int row = task.begin; row < task.end;) {
         const struct queries queries = next_queries(args, row, task.end, task.head);
         for (int i = 0; i < queries.count; i++, partials += stride) {
-            const int position = args->step.positions[row + i / queries.per_head];
-            merge_partials(args, s, partials, first_visible(args, position) / PAGE,
-                           position / PAGE, args->out + place_of(args, &queries, i));
+            const int at = row + i / queries.per_head;
+            merge_partials(args, s, partials, first_visible(args, at) / PAGE,
+                           last_visible(args, at) / PAGE, head_of(&queries, i),
+                           args->out + place_of(args, &queries, i));
         }
         row += queries.num_rows;
     }

@@ -1,4 +1,5 @@
-/* Merging the results of chunks, ascending: one chunk for all queries, or all chunks of a query. */
+/* Merging the results of chunks, ascending: one chunk for all queries, or all chunks of a query;
+ * and a head's sink, last. */
 #ifndef SPECRT_ATTENTION_MERGE_H
 #define SPECRT_ATTENTION_MERGE_H
 
@@ -61,8 +62,26 @@ static void merge_chunk(struct attention_scratch *s, int queries, int row_dims)
     }
 }
 
-static void finish(const float *total, float sum, int dims, float *out)
+/* A head's sink into a query's totals, as a chunk with a weight of 1 and no values. */
+static void merge_sink(float sink, float *total, float top, float *sum, int row_dims)
 {
+    float below[LANES] = {0}, factors[LANES];
+    const float largest = top > sink ? top : sink;
+    below[0] = top - largest, below[1] = sink - largest;
+    v16f_store(factors, v16f_exp_negative(v16f_load(below)));
+    *sum = *sum * factors[0] + factors[1];
+    const v16f factor = v16f_set1(factors[0]), nothing = v16f_set1(0.0f);
+    for (int d = 0; d < row_dims; d += LANES)
+        v16f_store(total + d, v16f_fma(v16f_load(total + d), factor, nothing));
+}
+
+/* A query's totals to out [dims]. */
+static void finish(const struct attention_args *args, int head, float *total, float top, float sum,
+                   float *out)
+{
+    const int dims = args->cache.dims;
+    if (args->sinks)
+        merge_sink(args->sinks[head], total, top, &sum, args->cache.row_dims);
     const v16f inverse = v16f_set1(1.0f / sum);
     for (int d = 0; d < dims; d += LANES)
         v16f_store_n(out + d, v16f_mul(v16f_load(total + d), inverse), least(dims - d, LANES));
@@ -96,9 +115,10 @@ merge_columns(const struct attention_args *args, const float *values, int slot, 
 }
 
 /* Factors of the totals and of the chunks, from the chunks' largest scores; returns the sum of
- * weights. */
+ * weights, and their largest score to largest_of_all. */
 static float merge_factors(const struct attention_args *args, const float *tops, const float *sums,
-                           int first, int num_chunks, float *factors, float *chunk_factors)
+                           int first, int num_chunks, float *factors, float *chunk_factors,
+                           float *largest_of_all)
 {
     float top = -INFINITY, sum = 0.0f;
     for (int i = 0, slot = first; i < num_chunks; i++, slot = next_slot(args, slot)) {
@@ -107,6 +127,7 @@ static float merge_factors(const struct attention_args *args, const float *tops,
         chunk_factors[i] = tops[slot] - largest;
         top = largest;
     }
+    *largest_of_all = top;
     for (int i = 0; i < num_chunks; i += LANES) {
         v16f_store(factors + i, v16f_exp_negative(v16f_load(factors + i)));
         v16f_store(chunk_factors + i, v16f_exp_negative(v16f_load(chunk_factors + i)));
@@ -118,20 +139,21 @@ static float merge_factors(const struct attention_args *args, const float *tops,
 
 /* What merge_chunk would have made of a query's chunks first .. last one by one, to out [dims]. */
 static void merge_partials(const struct attention_args *args, struct attention_scratch *s,
-                           const float *partials, int first, int last, float *out)
+                           const float *partials, int first, int last, int head, float *out)
 {
     const int row_dims = args->cache.row_dims, slot = first % args->max_chunks;
     const int num_chunks = last - first + 1;
     const size_t room = padded(args->max_chunks);
     const float *sums = partials + room, *values = partials + 2 * room;
     float *a = s->factors, *b = s->factors + room;
-    const float sum = merge_factors(args, partials, sums, slot, num_chunks, a, b);
+    float top;
+    const float sum = merge_factors(args, partials, sums, slot, num_chunks, a, b, &top);
     int d = 0;
     for (; d + 4 * LANES <= row_dims; d += 4 * LANES)
         merge_columns(args, values + d, slot, num_chunks, a, b, s->total + d, 4);
     for (; d < row_dims; d += LANES)
         merge_columns(args, values + d, slot, num_chunks, a, b, s->total + d, 1);
-    finish(s->total, sum, args->cache.dims, out);
+    finish(args, head, s->total, top, sum, out);
 }
 
 #endif
