@@ -133,6 +133,8 @@ class AttentionCase:
     Args:
         softcap: of the scores; 0 for none.
         ring_pages: of a layer that keeps what a window sees; 0 for one that keeps all.
+        block: the rows see each other, as a block drafter's do, its heads have sinks, and the
+            first positions have no keys.
     """
 
     kv_type: KVType
@@ -144,6 +146,7 @@ class AttentionCase:
     window: int = 0
     softcap: float = 0.0
     ring_pages: int = 0
+    block: bool = False
 
 
 @dataclass(frozen=True, slots=True)

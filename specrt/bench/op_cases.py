@@ -294,13 +294,26 @@ def filled_cache(ops: Ops, case: AttentionCase) -> Any:
 def attention_call(ops: Ops, case: AttentionCase, cache: Any) -> Call:
     """The last rows of the sequence in a cache over all of it."""
     step, q = _last_rows(ops, case), random_rows(ops, case.rows, case.heads * case.head_dim)
+    sinks = None
+    if case.block:
+        sinks = random_rows(ops, 1, case.heads)[0]
+        step.lowest[0] = case.length // 5
+        step.publish()
     out = ops.buffer(q.shape, np.float32)
     scale, softcap = case.head_dim**-0.5, case.softcap
     row_bytes = encode(np.zeros((1, 1, case.head_dim), np.float32), case.kv_type).nbytes
     return recorded(
         ops,
         lambda: ops.attention(
-            q, cache, step, scale=scale, window=case.window, out=out, softcap=softcap
+            q,
+            cache,
+            step,
+            scale=scale,
+            window=case.window,
+            out=out,
+            softcap=softcap,
+            ahead=case.block,
+            sinks=sinks,
         ),
         2 * case.length * case.kv_heads * row_bytes,
         out,

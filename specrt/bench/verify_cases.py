@@ -78,6 +78,11 @@ CHECKS: Final = (
             AttentionCase(kv_type, 9, 3, 64, 203, rows, 75, ring_pages=3)
             for kv_type in KV_TYPES
             for rows in (1, 17)
+        )
+        + tuple(
+            AttentionCase(kv_type, 9, 3, 64, 203, rows, window, ring_pages=ring_pages, block=True)
+            for kv_type in KV_TYPES
+            for rows, window, ring_pages in ((9, 0, 0), (17, 75, 3))
         ),
         exact=False,
     ),
@@ -178,9 +183,12 @@ CHECKS: Final = (
         "markov",
         tuple(MarkovCase(kind, OUTPUTS, _width(kind), 64, 3) for kind in TYPES)
         + tuple(
-            MarkovCase(kind, 149, width, hidden, 3, role)
+            case
             for kind, width in (("Q8_0", 96), ("F16", 333))
-            for hidden, role in ((1300, "int8"), (333, "int8x2"))
+            for case in (
+                MarkovCase(kind, 149, width, 1300, 3, "int8"),
+                MarkovCase(kind, 149, width, 333, 3, "int8x2"),
+            )
         ),
         exact=False,
     ),

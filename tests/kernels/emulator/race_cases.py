@@ -28,6 +28,7 @@ CASES = {
         AttentionCase("f16", 3, 1, 48, 70, 1),
         AttentionCase("f32", 3, 1, 64, 70, 3),
         AttentionCase("q8_0", 3, 1, 64, 70, 9),
+        AttentionCase("f16", 3, 1, 64, 70, 3, 66, block=True),
     ),
     "block_conv": (
         BlockConvCase(300, 12, 3, 4, add=True),
