@@ -53,6 +53,15 @@ def work(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module", params=KINDS)
+def trained(work, request):
+    """Kind, drafter, and what was told of its training."""
+    told = []
+    kind = request.param
+    drafter = draft.train(work, kind, config(kind), steps=STEPS, batch=2, told=told.append)
+    return kind, drafter.requires_grad_(False), told
+
+
 @pytest.mark.parametrize("num_rows", [6, 4, 2])
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
@@ -97,27 +106,23 @@ def test_confidences_and_scores_are_those_of_the_format():
     assert torch.isfinite(scores).sum(-1).tolist() == [5] * 5  # the candidates, and no other id
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_training_lowers_the_loss_and_keeps_what_it_learned(kind, work):
+def test_training_lowers_the_loss_and_keeps_what_it_learned(work, trained):
+    kind, drafter, told = trained
     trunk, _ = train.load(work)
-    seen, told = texts.read(work / "texts.pt"), []
+    seen = texts.read(work / "texts.pt")
     anchors = torch.arange(96, 270, 7).expand(len(seen.ids), -1)
     torch.manual_seed(0)
     fresh = draft.new(kind, config(kind), trunk)
-    before = draft.loss_of(fresh, trunk, seen, anchors, 6).item()
-    trained = draft.train(work, kind, config(kind), steps=STEPS, batch=2, told=told.append)
-    after = draft.loss_of(trained, trunk, seen, anchors, 6).item()
+    before, after = (draft.loss_of(one, trunk, seen, anchors, 6) for one in (fresh, drafter))
     assert after < 0.95 * before
     loaded, about = draft.load(work, kind)
-    assert type(loaded) is type(trained) and loaded.config == config(kind)
-    for name, value in trained.state_dict().items():
+    assert type(loaded) is KINDS[kind][0] and loaded.config == config(kind)
+    for name, value in drafter.state_dict().items():
         torch.testing.assert_close(loaded.state_dict()[name], value, rtol=0, atol=0)
     assert about["steps"] == STEPS and len(told) == STEPS // train.TOLD_EVERY + 1
     found = about["accepted"]
-    assert len(found) == 6 - trained.first and found == sorted(found, reverse=True)
+    assert len(found) == 6 - drafter.first and found == sorted(found, reverse=True)
     assert 0 < found[0] <= 1
-    for name, value in train.load(work)[0].state_dict().items():  # the trunk has not moved
-        torch.testing.assert_close(trunk.state_dict()[name], value, rtol=0, atol=0)
 
 
 def test_a_draft_is_compared_with_what_follows_its_anchor():
@@ -161,46 +166,42 @@ def test_a_file_holds_what_the_trained_ones_do(kind, work, tmp_path):
     assert target == export.model_id(trunk) != export.model_id(scattered(Trunk(TOY)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_specrt_drafts_what_torch_drafts(kind, work, tmp_path):
-    """Both at every step of a run: as many drafts accepted, of as many."""
+def test_specrt_drafts_what_torch_drafts(work, trained, tmp_path):
+    """Along a whole answer: as many drafts accepted, of as many."""
+    kind, drafter, _ = trained
     trunk, _ = train.load(work)
-    torch.manual_seed(1)
-    module = draft.new(kind, config(kind), trunk)
-    target, drafter = tmp_path / "target.gguf", tmp_path / "drafter.gguf"
-    trained = draft.train(work, kind, config(kind), steps=20, batch=2, told=lambda line: None)
-    assert type(trained) is type(module)
-    export.export(trunk, work / "tokenizer.json", target, "F32")
-    export.export_drafter(trained, kind, trunk, work / "tokenizer.json", drafter, "F32")
-    llm = specrt.load(target, draft_model=drafter, device="cpu", kv_type="f32", verbose=False)
+    paths = tmp_path / "target.gguf", tmp_path / "drafter.gguf"
+    export.export(trunk, work / "tokenizer.json", paths[0], "F32")
+    export.export_drafter(drafter, kind, trunk, work / "tokenizer.json", paths[1], "F32")
+    llm = specrt.load(paths[0], draft_model=paths[1], device="cpu", kv_type="f32", verbose=False)
     prompt = np.load(work / "held_lib.npy")[:40].tolist()
     params = specrt.SamplingParams(max_tokens=60, ignore_eos=True)
-    num_draft = 6 - trained.first
-    spec = specrt.SpecOptions(type="block", num_draft=num_draft, pmin=0.0, governor=False)
-    got = llm.generate(prompt, params, spec=spec)
+    options = {"num_draft": 6 - drafter.first, "pmin": 0.0, "governor": False}
+    got = llm.generate(prompt, params, spec=specrt.SpecOptions(type="block", **options))
     assert got.token_ids == llm.generate(prompt, params, spec="none").token_ids
-    assert (got.stats.num_drafted, got.stats.num_accepted) == replayed(
-        trunk, trained, prompt, got.token_ids
-    )
+    counts = got.stats.num_drafted, got.stats.num_accepted
+    assert counts == replayed(trunk, drafter, prompt, got.token_ids)
 
 
 @torch.no_grad()
 def replayed(trunk, drafter, prompt, answer):
-    """Drafted and accepted tokens along an answer; a draft ends one token before the answer."""
+    """Drafted and accepted tokens along an answer.
+
+    The first anchor is the prompt's last token; a draft ends one token before the answer does.
+    """
     ids = torch.tensor([prompt + answer])
     residuals, _ = trunk.residuals(ids)
     taps = torch.cat([residuals[i] for i in drafter.config.target_layers], -1)
-    at, num_drafted, num_accepted = len(prompt), 0, 0
+    embedding, at, num_drafted, num_accepted = trunk.token_embd.weight, len(prompt) - 1, 0, 0
     while at < ids.shape[1] - 1:
         anchors = torch.tensor([[at]])
-        embedding = trunk.token_embd.weight
         hidden = drafter(embedding, ids, taps, anchors, drafter.config.block_size)
         drafts = drafter.draft(embedding, hidden, ids.gather(1, anchors))[0, 0]
         drafts = drafts[: ids.shape[1] - at - 2]
         right = drafts == ids[0, at + 1 : at + 1 + len(drafts)]
-        num_drafted += len(drafts)
-        num_accepted += int(right.int().cumprod(0).sum())
-        at += int(right.int().cumprod(0).sum()) + 1
+        accepted = int(right.int().cumprod(0).sum())
+        num_drafted, num_accepted = num_drafted + len(drafts), num_accepted + accepted
+        at += accepted + 1
     return num_drafted, num_accepted
 
 
