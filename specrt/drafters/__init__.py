@@ -85,11 +85,11 @@ def check_drafter(target: GGUFFile, drafter: GGUFFile) -> None:
             f"{drafter.path}: {tokens_key} holds {len(own)} tokens, but {target.path}: "
             f"{tokens_key} holds {len(tokens)}; take the drafter that was trained for this target"
         )
-    own, expected = (file.get(TARGET_ID, str, None) for file in (drafter, target))
-    if own is not None and expected is not None and own != expected:
+    trained_for, is_target = (file.get(TARGET_ID, str, None) for file in (drafter, target))
+    if None not in (trained_for, is_target) and trained_for != is_target:
         raise MismatchError(
-            f"{drafter.path}: {TARGET_ID} = {own}, but {target.path} is {expected}; take the "
-            "drafter that was trained for this target"
+            f"{drafter.path}: {TARGET_ID} = {trained_for}, but {target.path} is {is_target}; take "
+            "the drafter that was trained for this target"
         )
     if kind not in WIDTH_KEYS:
         _check_nextn(target, drafter)

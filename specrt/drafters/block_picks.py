@@ -57,8 +57,14 @@ class Picks(Protocol):
     def record(self, rows: BlockRows) -> None:
         """Record what the device computes of the logits, which it may change."""
 
-    def read(self, number: int, num_draft: int) -> Picked:
-        """The ids of the block with that number, after a run, at most so many."""
+    def read(self, number: int, num_rows: int, num_draft: int) -> Picked:
+        """The ids of a block, after a run.
+
+        Args:
+            number: the block's.
+            num_rows: n that was recorded.
+            num_draft: the most ids.
+        """
 
 
 class Candidates:
@@ -71,8 +77,8 @@ class Candidates:
     """
 
     def __init__(self, ops: Ops, shape: tuple[int, int, int], num: int) -> None:
-        num_seqs, self.num_rows, vocab_size = shape
-        size = (num_seqs * self.num_rows, min(num, vocab_size))
+        num_seqs, num_rows, vocab_size = shape
+        size = (num_seqs * num_rows, min(num, vocab_size))
         self._ops = ops
         self.ids, self.logits = ops.buffer(size, np.int32), ops.buffer(size, np.float32)
 
@@ -81,16 +87,14 @@ class Candidates:
         num_rows = len(logits)
         self._ops.top_k(logits, ids=self.ids[:num_rows], values=self.logits[:num_rows])
 
-    def read(self, number: int, names: np.ndarray | None) -> np.ndarray:
+    def read(self, number: int, num_rows: int, names: np.ndarray | None) -> np.ndarray:
         """[n, k] ids of a block."""
-        rows = slice(number * self.num_rows, (number + 1) * self.num_rows)
-        ids = self._ops.to_host(self.ids)[rows]
+        ids = self._ops.to_host(self.ids)[number * num_rows : (number + 1) * num_rows]
         return ids if names is None else names[ids]
 
-    def read_logits(self, number: int) -> np.ndarray:
+    def read_logits(self, number: int, num_rows: int) -> np.ndarray:
         """[n, k] logits of a block."""
-        rows = slice(number * self.num_rows, (number + 1) * self.num_rows)
-        return self._ops.to_host(self.logits)[rows]
+        return self._ops.to_host(self.logits)[number * num_rows : (number + 1) * num_rows]
 
 
 class Likeliest:
@@ -105,10 +109,10 @@ class Likeliest:
         """Record the likeliest ids."""
         self.candidates.record(rows.logits)
 
-    def read(self, number: int, num_draft: int) -> Picked:
+    def read(self, number: int, num_rows: int, num_draft: int) -> Picked:
         """Each row's first."""
-        ids = self.candidates.read(number, self._names)
-        return pick(ids, self.candidates.read_logits(number), num_draft)
+        ids = self.candidates.read(number, num_rows, self._names)
+        return pick(ids, self.candidates.read_logits(number, num_rows), num_draft)
 
 
 class Selector:
@@ -141,7 +145,7 @@ class Selector:
         self.candidates = Candidates(ops, shape, num_candidates)
         k = self.candidates.ids.shape[1]
         self._gates = ops.buffer((num_seqs * num_rows, gate.shape[0]), np.float32)
-        self.scores = ops.buffer((num_seqs, k + k * k * (num_rows - 1)), np.float32)
+        self._all_scores = ops.buffer((num_seqs * (k + k * k * (num_rows - 1)),), np.float32)
 
     @classmethod
     def load(
@@ -173,18 +177,26 @@ class Selector:
     def record(self, rows: BlockRows) -> None:
         """Record candidates and scores."""
         num_rows, found = len(rows.logits), self.candidates
+        scores = self.scores(rows.num_seqs, num_rows // rows.num_seqs)
         gates = self._gates[:num_rows]
         self._ops.linear([(self._gate, gates)], rows.acts)
         found.record(rows.logits)
         self._ops.lattice(
             found.ids[:num_rows], found.logits[:num_rows], gates, rows.step,
-            **self._codebooks, names=self._names_there, scores=self.scores[: rows.num_seqs],
+            **self._codebooks, names=self._names_there, scores=scores,
         )  # fmt: skip
 
-    def read(self, number: int, num_draft: int) -> Picked:
+    def scores(self, num_seqs: int, num_rows: int) -> Array:
+        """[B, k + k k (n - 1)] float32, of blocks of so many rows that draft."""
+        k = self.candidates.ids.shape[1]
+        size = k + k * k * (num_rows - 1)
+        return self._all_scores[: num_seqs * size].reshape(num_seqs, size)
+
+    def read(self, number: int, num_rows: int, num_draft: int) -> Picked:
         """The greedy walk."""
-        ids = self.candidates.read(number, self._names)
-        return walk(ids, self._ops.to_host(self.scores)[number], num_draft)
+        ids = self.candidates.read(number, num_rows, self._names)
+        scores = self._ops.to_host(self.scores(number + 1, num_rows))[number]
+        return walk(ids, scores, num_draft)
 
 
 class Markov:
@@ -214,11 +226,11 @@ class Markov:
         self._tables = {"predecessor": predecessor, "successor": successor}
         self._names, self._names_there = names, on_device(ops, names)
         self._acts = ops.acts(num_seqs, successor.shape[1], [successor])
-        self._ids = ops.buffer((num_seqs, num_rows), np.int32)
+        self._ids = ops.buffer((num_seqs * num_rows,), np.int32)
         self._confidences: Array | None = None
         self.candidates: Candidates | None = None
         if confidence is not None:
-            self._confidences = ops.buffer((num_seqs, num_rows), np.float32)
+            self._confidences = ops.buffer((num_seqs * num_rows,), np.float32)
         else:
             self.candidates = Candidates(ops, shape, TOP)
 
@@ -244,23 +256,30 @@ class Markov:
 
     def record(self, rows: BlockRows) -> None:
         """Record the ids, row by row."""
-        num_seqs, confidences = rows.num_seqs, self._confidences
+        num_seqs, num_rows = rows.num_seqs, len(rows.logits)
+        ids, confidences = (
+            None if every is None else every[:num_rows].reshape(num_seqs, -1)
+            for every in (self._ids, self._confidences)
+        )
         self._ops.markov(
             rows.logits, rows.hidden, rows.step,
             **self._tables, confidence=self._confidence, names=self._names_there,
-            acts=self._acts.rows(num_seqs), ids=self._ids[:num_seqs],
-            confidences=None if confidences is None else confidences[:num_seqs],
+            acts=self._acts.rows(num_seqs), ids=ids, confidences=confidences,
         )  # fmt: skip
         if self.candidates is not None:
             self.candidates.record(rows.logits)
 
-    def read(self, number: int, num_draft: int) -> Picked:
+    def read(self, number: int, num_rows: int, num_draft: int) -> Picked:
         """The ids, with the confidence head's estimates, else their shares among the likeliest."""
         if self.candidates is not None:
-            ids = self.candidates.read(number, self._names)
-            return pick(ids, self.candidates.read_logits(number), num_draft)
-        ids, confidences = (self._ops.to_host(x)[number] for x in (self._ids, self._confidences))
-        return ids[:num_draft].tolist(), confidences[:num_draft].tolist()
+            ids = self.candidates.read(number, num_rows, self._names)
+            return pick(ids, self.candidates.read_logits(number, num_rows), num_draft)
+        begin = number * num_rows
+        ids, confidences = (
+            self._ops.to_host(every)[begin : begin + num_draft].tolist()
+            for every in (self._ids, self._confidences)
+        )
+        return ids, confidences
 
 
 def on_device(ops: Ops, names: np.ndarray | None) -> Array | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from specrt.errors import FormatError
@@ -175,14 +175,19 @@ class DFlashLayer:
         """Record keys and values of encoded rows; no norm and no convolution comes before them."""
         self.attention.remember(f, rows, self.layer, dims, rope)
 
-    def record(self, f: Forward, dims: Dims, rope: Rope) -> None:
-        """Record the layer over the block's residual ``f.x``."""
+    def record(self, f: Forward, dims: Dims, rope: Rope, num_rows: int) -> None:
+        """Record the layer over the block's residual ``f.x``.
+
+        Args:
+            num_rows: the first rows that anybody reads behind it; of the others keys and values.
+        """
         keys, around = self.keys, self.around_attention
         attended = self.attention.attend(
             f, around.enter(f, dims.eps), self.layer, dims, rope,
             scale=keys.attention_scale, window=keys.windows[self.layer],
-            ahead=not keys.causal, sinks=self.sinks,
+            ahead=not keys.causal, sinks=self.sinks, num_queries=num_rows,
         )  # fmt: skip
+        f = replace(f, x=f.x[:num_rows], h=f.h[:num_rows])
         if around.adds_directly:
             f.work.linear(attended, [(self.attention.output, f.x)], add=f.x)
         else:

@@ -31,12 +31,13 @@ class DFlashPasses:
         layout: where a slot's keys and values are; a block may end behind the context.
         caches: each layer's.
         encoded: [rows, D] float32, what the last injection took keys and values of.
-        logits: [B n, Vd] float32, of the last draft's n drafting rows of each block.
+        logits: [B n, Vd] float32, of the n rows of each block that the last draft was cut from.
     """
 
     def __init__(self, weights: DFlashWeights, target: Decoder) -> None:
         ops, dims, keys = target.ops, weights.dims, weights.keys
         num_slots, size = target.max_sequences, keys.block_size
+        self._size = size
         self._ops, self._weights = ops, weights
         self.layout = PageLayout(
             target.context + size, max(keys.windows), max(PIECE, size), num_slots
@@ -51,14 +52,11 @@ class DFlashPasses:
         self.encoded = self._work.hidden
         self._skipped = 0 if keys.samples_anchor else 1
         self._num_drafting = size - self._skipped
-        drafting = np.arange(num_slots * size, dtype=np.int32).reshape(num_slots, size)
-        self._drafting = ops.buffer((num_slots * self._num_drafting,), np.int32)
-        ops.assign(self._drafting, drafting[:, self._skipped :].reshape(-1))
         self._ids = ops.buffer((num_slots * self._num_drafting,), np.int32)
         logits = (num_slots * self._num_drafting, weights.output.shape[0])
         self.logits = ops.buffer(logits, np.float32)
         self._masks = [keys.mask_token] * (size - 1)
-        self._programs: dict[tuple[int, int], Program] = {}
+        self._programs: dict[tuple[int, int, int], Program] = {}
 
     def _cache(self, target: Decoder, layer: int) -> KVLayer:
         dims, layout = self._weights.dims, self.layout
@@ -74,14 +72,15 @@ class DFlashPasses:
     def record(self, most_waiting: int) -> None:
         """Record what one sequence needs: else drafts, and a prompt's first chunk, would wait."""
         for num_rows in range(most_waiting + 1):
-            self._program(num_rows, 1)
+            for num_drafting in {self._rounded(num + 1) for num in range(self._num_drafting)}:
+                self._program(num_rows, 1, num_drafting)
         for power in range(PIECE.bit_length()):
-            self._program(1 << power, 0)
+            self._program(1 << power, 0, 0)
 
     def inject(self, sequence: Sequence, first: int, num_rows: int) -> None:
         """Leave keys and values of rows, at most ``PIECE``, that the target keeps taps of."""
         self._injected.publish([(sequence, [0] * num_rows, first)])
-        self._run(num_rows, 0)
+        self._run(num_rows, 0, 0)
 
     def draft(
         self, waiting: Rows[SequenceRows], lowest: list[int], num_drafts: list[int]
@@ -100,29 +99,43 @@ class DFlashPasses:
         self._blocks.publish(
             [(s, [s.last_token, *self._masks], start + len(rows)) for s, rows, start in waiting]
         )
-        self._run(num_rows, num_seqs)
+        num_drafting = self._rounded(max(num_drafts))
+        self._run(num_rows, num_seqs, num_drafting)
         picks = self._weights.picks
-        return [picks.read(number, num_draft) for number, num_draft in enumerate(num_drafts)]
+        return [picks.read(b, num_drafting, most) for b, most in enumerate(num_drafts)]
 
-    def _run(self, num_rows: int, num_seqs: int) -> None:
-        program = self._program(num_rows, num_seqs)
+    def _rounded(self, num_draft: int) -> int:
+        """The rows that a draft is cut from: a power of two or all, since each is a program."""
+        return min(1 << (num_draft - 1).bit_length(), self._num_drafting)
+
+    def _run(self, *key: *tuple[int, int, int]) -> None:
+        program = self._program(*key)
         program.prepare()
         program.run()
 
-    def _program(self, *key: *tuple[int, int]) -> Program:
+    def _program(self, *key: *tuple[int, int, int]) -> Program:
         program = self._programs.pop(key, None) or self._record(*key)
         self._programs[key] = program
         if len(self._programs) > MAX_PROGRAMS:
             del self._programs[next(iter(self._programs))]
         return program
 
-    def _record(self, num_rows: int, num_seqs: int) -> Program:
+    def _record(self, num_rows: int, num_seqs: int, num_drafting: int) -> Program:
+        chosen = self._drafting_rows(num_seqs, num_drafting)
         with self._ops.record() as program:
             if num_rows:
                 self._record_injection(num_rows)
             if num_seqs:
-                self._record_blocks(num_seqs)
+                self._record_blocks(num_seqs, chosen)
         return program
+
+    def _drafting_rows(self, num_seqs: int, num_drafting: int) -> Array:
+        """[B n] int32: the rows of B blocks that draft."""
+        blocks = np.arange(num_seqs * self._size, dtype=np.int32).reshape(num_seqs, self._size)
+        rows = blocks[:, self._skipped : self._skipped + num_drafting].reshape(-1)
+        chosen = self._ops.buffer(rows.shape, np.int32)
+        self._ops.assign(chosen, rows)
+        return chosen
 
     def _record_injection(self, num_rows: int) -> None:
         """Record ``g = rms(fc taps)`` and keys and values of g in each layer."""
@@ -137,21 +150,26 @@ class DFlashPasses:
         for layer in weights.layers:
             layer.inject(f, rows, weights.dims, weights.rope)
 
-    def _record_blocks(self, num_seqs: int) -> None:
-        """Record blocks of an anchor and masks, and what their ids are picked from."""
+    def _record_blocks(self, num_seqs: int, chosen: Array) -> None:
+        """Record blocks of an anchor and masks, and what ids of the chosen rows are picked from.
+
+        Behind the last layer's keys and values nothing reads the rows that do not draft: of a
+        single block they are left out.
+        """
         ops, weights, work, keys = self._ops, self._weights, self._work, self._weights.keys
-        num_rows, num_drafting = num_seqs * keys.block_size, num_seqs * self._num_drafting
+        num_rows, num_drafting = num_seqs * self._size, len(chosen)
+        read = num_rows if num_seqs > 1 else self._skipped + num_drafting
         x, h = work.residual[:num_rows], work.hidden[:num_rows]
         f = Forward(ops, work, self._blocks.inputs, x, h, self.caches)
         ops.embed(weights.embedding, f.step, scale=keys.embedding_scale, out=x)
         for layer in weights.layers:
-            layer.record(f, weights.dims, weights.rope)
-        rows = x[self._skipped :]
-        if self._skipped and num_seqs > 1:
-            rows = h[:num_drafting]
-            ops.select(x, self._drafting[:num_drafting], out=rows)
+            is_last = layer is weights.layers[-1]
+            layer.record(f, weights.dims, weights.rope, read if is_last else num_rows)
+        rows, hidden = x[self._skipped : read], h[:num_drafting]
+        if num_seqs > 1:
+            rows, hidden = h[:num_drafting], x[:num_drafting]
+            ops.select(x, chosen, out=rows)
         acts = work.acts(*rows.shape)
-        hidden: Array = h[:num_drafting]
         ops.rms_norm(rows, weights.norm, weights.dims.eps, out=hidden, acts=acts)
         logits, ids = self.logits[:num_drafting], self._ids[:num_drafting]
         ops.head(

@@ -144,18 +144,19 @@ class AttentionWeights:
         prefix = f"blk.{layer}.attn"
         q_rows = dims.heads[layer] * dims.head_dim
         kv_rows = dims.kv_heads[layer] * dims.head_dim
-        v: Weight | None
+        v: Weight | None = None
         if loader.has(f"{prefix}_qkv.weight"):
             heights = (q_rows, kv_rows, kv_rows)
             q, k, v = loader.slices(f"{prefix}_qkv.weight", heights, dims.width)
         else:
-            q, k, v = (
-                loader.weight(f"{prefix}_{n}.weight", rows, dims.width, bias=f"{prefix}_{n}.bias")
-                if n != "v" or not may_share or loader.has(f"{prefix}_v.weight")
-                else None
-                for n, rows in (("q", q_rows), ("k", kv_rows), ("v", kv_rows))
-            )
-            assert q is not None and k is not None
+
+            def projection(name: str, rows: int) -> Weight:
+                name = f"{prefix}_{name}"
+                return loader.weight(f"{name}.weight", rows, dims.width, bias=f"{name}.bias")
+
+            q, k = projection("q", q_rows), projection("k", kv_rows)
+            if not may_share or loader.has(f"{prefix}_v.weight"):
+                v = projection("v", kv_rows)
         output = loader.weight(
             f"{prefix}_output.weight", dims.width, q_rows, bias=f"{prefix}_output.bias"
         )
@@ -182,6 +183,7 @@ class AttentionWeights:
         window: int = 0,
         ahead: bool = False,
         sinks: Array | None = None,
+        num_queries: int | None = None,
         beside: Sequence[tuple[Weight, Array]] = (),
     ) -> Array:
         """Record q, k, v of the rows, rotary, the cache write and the attention over it.
@@ -193,9 +195,10 @@ class AttentionWeights:
             window: keys that a query sees, itself included; 0 for all.
             ahead: rows see those behind them too.
             sinks: [H] float32, one more score of each head.
+            num_queries: n, the first rows that attend; None for all T.
 
         Returns:
-            [T, H * Dh] float32, before the output projection.
+            [n, H * Dh] float32, before the output projection.
         """
         widths = (w.shape[0] for w in (self.q, self.k, self.k))
         q, k, v, attended = f.work.outs(f.num_rows, *widths, self.q.shape[0])
@@ -207,6 +210,7 @@ class AttentionWeights:
         )  # fmt: skip
         if scale is None:
             scale = 1 / math.sqrt(dims.head_dim)
+        q, attended = q[:num_queries], attended[:num_queries]
         f.ops.attention(
             q, cache, f.step, scale=scale, window=window, out=attended, ahead=ahead, sinks=sinks
         )
