@@ -96,7 +96,8 @@ def run(args: argparse.Namespace) -> int:
     llm = flags.load_model(
         args, spec=SpecOptions(type="none"), max_sequences=3, registry=registry, verbose=False
     )
-    drafters, declined = drafters_of(llm, [open_gguf(file) for file in draft_files(args)])
+    files = [open_gguf(find_model(file)) for file in draft_files(args)]
+    drafters, declined = drafters_of(llm, files)
     enter(registry, drafters)
     for line in declined:
         print(f"declined: {line}")
@@ -104,8 +105,8 @@ def run(args: argparse.Namespace) -> int:
     contestants = contestants_of(drafters, args.num_drafts, SpecOptions(pmin=pmin))
     params = SamplingParams(max_tokens=args.tokens, ignore_eos=args.ignore_eos)
     measured, complete = collect(measure(llm, contestants, prompts, params, args.pairs, args.turns))
-    if measured:
-        tell(args, llm, results_of(measured), declined, complete)
+    if results := results_of(measured):
+        tell(args, llm, results, declined, complete)
     return 0 if complete else 130
 
 
@@ -115,10 +116,10 @@ def draft_files(args: argparse.Namespace) -> list[str]:
         return list(args.draft_models)
     if (told := DRAFT_MODEL.from_environment()) is not None:
         return [told]
-    own = embedded_model()
-    if Path(find_model(args.model)) != own:
+    model = embedded_model()
+    if Path(find_model(args.model)) != model:
         return []
-    return sorted(str(file) for file in own.parent.glob("*.gguf") if file != own)
+    return sorted(str(file) for file in model.parent.glob("*.gguf") if file != model)
 
 
 def measure(

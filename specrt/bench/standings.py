@@ -17,7 +17,6 @@ from specrt.bench.summary import (
     ms_per_step,
     summarise,
 )
-from specrt.stats import Stats
 
 ALL: Final = "all"
 """Stands for all categories."""
@@ -140,7 +139,8 @@ def _standing(group: Sequence[Measured], category: str, turns: Collection[int]) 
         return None
     results = summarise(pairs)
     ratios = [result.ratio.median for result in results]
-    stats, plain, drafts = _stats(pairs), _plain_stats(pairs), _stats(fixed)
+    plain = merged([pair.plain.completion.stats for pair in pairs])
+    stats, drafts = (merged([one.spec.completion.stats for one in each]) for each in (pairs, fixed))
     return Standing(
         category=category,
         turns=sorted(turns),
@@ -160,14 +160,6 @@ def _standing(group: Sequence[Measured], category: str, turns: Collection[int]) 
         draft_ms=drafts.phases.draft / max(1, drafts.draft_steps),
         degenerate=[result.label for result in results if result.degenerate],
     )
-
-
-def _stats(pairs: Sequence[Pair]) -> Stats:
-    return merged([pair.spec.completion.stats for pair in pairs])
-
-
-def _plain_stats(pairs: Sequence[Pair]) -> Stats:
-    return merged([pair.plain.completion.stats for pair in pairs])
 
 
 def categories_of(results: Sequence[Result]) -> list[str]:
@@ -196,8 +188,8 @@ def show_standings(results: Sequence[Result]) -> None:
         )
     for category in categories:
         show(
-            f"{category}, these turns together: with the governor | drafts in every step, the ms "
-            "of a verify and of a draft, and the share accepted at each position reached",
+            f"{category}, these turns together: with the governor | without it, drafting in every "
+            "step: ms of a verify and of a draft, and the share accepted at each position reached",
             ("drafts", "K", "ratio", "tok/s", "drafted", "step ms", "| ratio", "tokens/verify",
              "accepted", "verify", "draft", "d1, d2 .. [%]"),
             list(_rows(results, category)),

@@ -165,6 +165,15 @@ def test_the_environment_names_a_drafter_too(path, family, monkeypatch):
     assert speculators.draft_files(args) == ["x", "y"]
 
 
+def test_what_comes_with_the_tiny_model_stands_beside_it(tmp_path, monkeypatch, path):
+    model, other = tmp_path / "tiny.gguf", tmp_path / "tiny-drafter.gguf"
+    for file in (model, other):
+        file.touch()
+    monkeypatch.setattr(speculators, "embedded_model", lambda: model)
+    assert speculators.draft_files(speculators_args(["--model", str(model)])) == [str(other)]
+    assert speculators.draft_files(speculators_args(["--model", path])) == []
+
+
 def speculators_args(flags):
     return _parser().parse_args(["speculators", *flags])
 
@@ -188,22 +197,25 @@ def test_a_contestant_that_changes_an_answer_has_no_time(path, tmp_path, monkeyp
     assert captured.out == "" and not file.exists()
 
 
-def test_an_interrupt_keeps_what_has_both_kinds_of_pairs(path, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("pairs", "told"), [(3, [3]), (1, None)])
+def test_an_interrupt_keeps_what_has_both_kinds_of_pairs(path, tmp_path, monkeypatch, pairs, told):
     measure = speculators.measure
 
     def interrupted(*arguments):
-        for number, one in enumerate(measure(*arguments)):
-            if number == 3:  # ngram K=3 without and with the governor, K=7 without
-                raise KeyboardInterrupt
+        # ngram K=3 without and with the governor, K=7 without
+        for one, _ in zip(measure(*arguments), range(pairs), strict=False):
             yield one
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(speculators, "measure", interrupted)
     file = tmp_path / "out.json"
     flags = ["--model", path, *FEW, "--turns", "1", "--json", str(file)]
     assert main(["speculators", *flags]) == 130
-    saved = json.loads(file.read_text())
-    assert saved["complete"] is False
-    assert [one["contestant"]["num_draft"] for one in saved["results"]] == [3]
+    assert file.exists() == (told is not None)
+    if told is not None:
+        saved = json.loads(file.read_text())
+        assert saved["complete"] is False
+        assert [one["contestant"]["num_draft"] for one in saved["results"]] == told
 
 
 @pytest.mark.parametrize(
