@@ -188,8 +188,8 @@ def show_standings(results: Sequence[Result]) -> None:
         )
     for category in categories:
         show(
-            f"{category}, these turns: with the governor | without it, in every step; ms of a verify "
-            "and of a draft, share accepted at each position reached",
+            f"{category}, these turns: with the governor | without it, in every step; ms of a "
+            "verify and of a draft, share accepted at each position reached",
             ("drafts", "K", "ratio", "tok/s", "drafted", "step ms", "| ratio", "tokens/verify",
              "accepted", "verify", "draft", "d1, d2 .. [%]"),
             list(_rows(results, category)),
