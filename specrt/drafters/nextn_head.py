@@ -73,6 +73,7 @@ class NextNHead:
     """
 
     kind: Literal["per_token"] = "per_token"
+    title = "NextN"
     block_size = 1
     taps = frozenset({FINAL_HIDDEN})
 
