@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -68,7 +69,7 @@ def code_tables(steps: Mapping[str, Step]) -> dict[str, str]:
         "kept": tables.speedups_table(
             steps, partial(tables.kernels_ms, cached=CACHED, codes=codes)
         ),
-        "path": tables.path_table(steps.values(), codes),
+        "path": tables.path_table(steps, codes),
         "others": tables.others_table(steps.values(), codes),
     }
 
@@ -90,7 +91,9 @@ def main() -> None:
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables there")
     args = parser.parse_args()
     steps, content = budget()
-    content |= code_tables(steps)
+    content |= (coded := code_tables(steps))
+    if not coded:
+        print("no compiler, or no nvdisasm: the tables of code are left out", file=sys.stderr)
     if args.write is None:
         for name, text in content.items():
             print(f"{name}\n\n{text}\n")

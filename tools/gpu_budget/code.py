@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -86,28 +87,55 @@ def slots_per_byte(key: Key, code: Code) -> float | None:
     return count * (2 if entry.endswith(TILED.entry.removeprefix("linear")) else 1) / unit_bytes
 
 
-def issue_us(launch: Launch, codes: Mapping[Key, Code], card: Card) -> float:
-    """Microseconds that issuing a product's instructions takes on the SM with the most blocks."""
+def issue_us(launch: Launch, codes: Mapping[Key, Code], card: Card) -> tuple[float, float]:
+    """Microseconds that issuing a product's instructions takes: shared out evenly, and as it is.
+
+    The SM that has the most blocks decides.
+    """
     key = key_of(launch)
     slots = slots_per_byte(key, codes[key]) if key in codes else None
     if slots is None:
-        return 0.0
-    num_blocks = launch.grid[0]
-    most = -(-num_blocks // card.sms)
-    rows = launch.grid[1] if len(launch.grid) > 1 else 1
-    per_block = cost_of(launch, 0).weights / num_blocks * rows * slots
-    return most * per_block / (SCHEDULERS * card.gigahertz * 1e3)
+        return 0.0, 0.0
+    num_blocks, repeats = launch.grid[0], math.prod(launch.grid[1:])
+    per_block = cost_of(launch, 0).weights / num_blocks * repeats * slots
+    block_us = per_block / (SCHEDULERS * card.gigahertz * 1e3)
+    return num_blocks / card.sms * block_us, -(-num_blocks // card.sms) * block_us
 
 
-def expected_ms(
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Milliseconds of a step: the floor, and what the kernels add to it.
+
+    Args:
+        issue: where issuing instructions takes longer than the floor, all SMs sharing evenly.
+        uneven: what the SMs with the most blocks take longer.
+        gaps: before kernels that wait for the one before.
+    """
+
+    floor: float
+    issue: float
+    uneven: float
+    gaps: float
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.floor + self.issue + self.uneven + self.gaps
+
+
+def expected(
     launches: Sequence[Launch], cached: int, codes: Mapping[Key, Code], card: Card, gap_us: float
-) -> tuple[float, float, float]:
-    """Of a step: the floor; that, where issuing takes longer; and with a gap before each kernel."""
-    floors = [cost_of(one, cached).floor_us(card) for one in launches]
-    issues = [issue_us(one, codes, card) for one in launches]
-    floor = sum(floors)
-    bound = sum(map(max, floors, issues))
-    return floor / 1e3, bound / 1e3, (bound + gap_us * len(launches)) / 1e3
+) -> Expected:
+    """What these kernels can reach at best."""
+    floor = even = bound = 0.0
+    for launch in launches:
+        least = cost_of(launch, cached).floor_us(card)
+        evenly, as_is = issue_us(launch, codes, card)
+        floor += least
+        even += max(least, evenly)
+        bound += max(least, as_is)
+    gaps = gap_us * len(launches)
+    return Expected(floor / 1e3, (even - floor) / 1e3, (bound - even) / 1e3, gaps / 1e3)
 
 
 def stages(launch: Launch) -> int | None:

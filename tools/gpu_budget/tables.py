@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -9,7 +10,7 @@ from specrt.bench.compilers import Compiler
 from specrt.bench.kernels import Module, all_modules, noted_launches
 from specrt.kernels.program import Launch
 from tools.gpu_budget.cards import CARDS, LIMITS, Card
-from tools.gpu_budget.code import Code, Key, compiled, expected_ms, key_of, slots_per_byte, stages
+from tools.gpu_budget.code import Code, Key, compiled, expected, key_of, slots_per_byte, stages
 from tools.gpu_budget.files import PUBLISHED_DRAFTER, PUBLISHED_TARGET, PaperFile
 from tools.gpu_budget.published import ACCEPTED, Accepted
 from tools.gpu_budget.steps import State, Step
@@ -141,39 +142,41 @@ def round_of(one: Accepted, steps: Mapping[str, Step]) -> tuple[Step, Step]:
 
 def kernels_ms(step: Step, card: Card, *, cached: int, codes: Codes) -> float:
     """With what issuing and launching add to the floors."""
-    return expected_ms(step.launches, cached, codes[card.architecture], card, GAP_US)[2]
+    return expected(step.launches, cached, codes[card.architecture], card, GAP_US).total
 
 
 def gaps_table(steps: Mapping[str, Step], cached: int, codes: Codes) -> str:
     """Floors beside what the compiled kernels and their number make of them."""
 
     def told(step: Step, card: Card) -> str:
-        floor, bound, total = expected_ms(
-            step.launches, cached, codes[card.architecture], card, GAP_US
-        )
-        parts = f"{floor:.2f} + {bound - floor:.2f} + {total - bound:.2f}"
-        return f"{parts} = {total:.2f} ({total / floor:.2f})"
+        one = expected(step.launches, cached, codes[card.architecture], card, GAP_US)
+        parts = (one.floor, one.issue, one.uneven, one.gaps)
+        added = " + ".join(f"{part:.2f}" for part in parts)
+        return f"{added} = {one.total:.2f} ({one.total / one.floor:.2f})"
 
     rows = [(step.name, *(told(step, card) for card in CARDS)) for step in steps.values()]
     return table(("step", *(f"{card.name}, ms" for card in CARDS)), rows)
 
 
-def path_table(steps: Iterable[Step], codes: Codes) -> str:
+def path_table(steps: Mapping[str, Step], codes: Codes) -> str:
     """The code of the kernels that are launched."""
     launches: dict[Key, Launch] = {}
-    counts: dict[Key, int] = {}
-    for step in steps:
+    counts = Counter(key_of(launch) for launch in steps["plain"].launches)
+    for step in steps.values():
         for launch in step.launches:
             key = key_of(launch)
-            counts[key] = counts.get(key, 0) + 1
             known = launches.setdefault(key, launch)
             if launch.shared_bytes > known.shared_bytes:
                 launches[key] = launch
     rows = [
-        (*_row(key, launch.block, launch.shared_bytes, codes), str(stages(launch) or ""))
+        (
+            *_row(key, launch.block, launch.shared_bytes, codes),
+            str(stages(launch) or ""),
+            str(counts[key] or ""),
+        )
         for key, launch in sorted(launches.items(), key=lambda item: name_of(item[0]))
     ]
-    return table((*CODE_HEAD, "stages"), rows)
+    return table((*CODE_HEAD, "stages", "in a plain step"), rows)
 
 
 def others_table(steps: Iterable[Step], codes: Codes) -> str:
