@@ -77,8 +77,8 @@ CARDS: Final = (
     Card(
         "RTX 3080 Laptop", 86, 48, 1.71, 448, 16 * 1.073741824, 168.1,
         "wccftech 2021-01-12 (GA104, 6144 cores, 1710 MHz, 256 bit at 14 Gbit/s, 16 GB); int8 at "
-        "the GA10x rate of 2048 operations an SM and clock, as NVIDIA's GA102 whitepaper has it "
-        "for the RTX 3070 (162.6 TOPS of 46 SMs at 1725 MHz)",
+        "2048 operations an SM and clock, as NVIDIA's data sheet of the A40 has it for the same "
+        "SMs (299.3 TOPS of 84 SMs at 1.74 GHz)",
     ),
     Card(
         "RTX 4090", 89, 128, 2.52, 1008, 24 * 1.073741824, 660.6,
@@ -87,7 +87,7 @@ CARDS: Final = (
     Card(
         "H200 SXM", 90, 132, 1.83, 4800, 141, 1979,
         "NVIDIA H200 datasheet (4.8 TB/s, 141 GB, 3958 sparse int8 TOPS, so 1979 dense); 132 SMs; "
-        "the clock is the one at which the H100 whitepaper's peak of the same die holds",
+        "the clock is the one at which 8192 operations an SM and clock give that peak",
     ),
 )  # fmt: skip
 
