@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, get_args
 
+from specrt.assets import TINY, TINY_DRAFTER
 from specrt.errors import OptionError
 from specrt.ops import DeviceName, KVType
 from specrt.options import MAX_DRAFT, SpecOptions
@@ -125,8 +126,8 @@ SPEC_PMIN: Final = Setting(
 )  # fmt: skip
 DRAFT_MODEL: Final = Setting(
     "draft_model", "--draft-model", ("--spec-draft-model", "--mtp-draft-model"),
-    ("SPECRT_DRAFT_MODEL", *_variables("_DRAFT_MODEL")), str, "a path", "none",
-    "a drafter's file", "FILE",
+    ("SPECRT_DRAFT_MODEL", *_variables("_DRAFT_MODEL")), str, "a path or a name", "none",
+    f"a drafter's file, or {TINY_DRAFTER}, which comes with specrt for {TINY}", "FILE",
 )  # fmt: skip
 TARGET_DRAFT_MODELS: Final[Mapping[str, str]] = MappingProxyType(
     {"qwen35": "TS_QWEN35_DFLASH", "muse-glimmer": "TS_MUSE_GLIMMER_DFLASH"}

@@ -1,4 +1,4 @@
-"""``python -m specrt.bench COMMAND``; without one, e2e."""
+"""``python -m specrt.bench COMMAND``; without one, speculators."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from specrt.bench import (
     kernels,
     load,
     ops,
+    speculators,
     spread,
     verify,
 )
@@ -22,7 +23,9 @@ from specrt.bench.timing import WrongResultError
 from specrt.cli.exits import exit_status
 from specrt.cli.flags import Parser
 
+DEFAULT = "speculators"
 COMMANDS = {
+    DEFAULT: speculators,
     "e2e": e2e,
     "ablations": ablations,
     "ops": ops,
@@ -38,7 +41,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one benchmark; without a name, the one from end to end.
+    """Run one benchmark; without a name, the one that shows all speculators.
 
     Returns:
         0; 1 for a wrong result, 2 for a wrong argument or model, 130 after Ctrl-C,
@@ -46,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or (given[0] not in COMMANDS and given[0] not in ("-h", "--help")):
-        given.insert(0, "e2e")
+        given.insert(0, DEFAULT)
 
     def run() -> int:
         try:
@@ -60,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="python -m specrt.bench", description="Without a command: e2e.")
+    parser = Parser(prog="python -m specrt.bench", description=f"Without a command: {DEFAULT}.")
     commands = parser.add_subparsers(dest="command", required=True)
     for name, module in COMMANDS.items():
         help_text = (module.__doc__ or "").splitlines()[0]

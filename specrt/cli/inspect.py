@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -31,19 +32,20 @@ def run(args: argparse.Namespace) -> int:
 
     path = find_model(args.model)
     with open_gguf(path) as gguf:
-        draft_model = args.draft_model or draft_model_for(gguf.metadata.get("general.architecture"))
+        named = args.draft_model or draft_model_for(gguf.metadata.get("general.architecture"))
+        drafter = find_model(named) if named else None
         try:
-            plan = _plan(gguf, draft_model, args)
+            plan = _plan(gguf, drafter, args)
             problem = cuda_problem() if args.device == "cuda" else None
             rows = [("runs here", f"no: {problem}" if problem else "yes"), *plan]
         except SpecrtError as error:
             rows = [("runs here", f"no: {error}")]
-    inspect(path, draft_model, plan=rows)
+    inspect(path, drafter, plan=rows)
     return 0
 
 
 def _plan(
-    gguf: GGUFFile, draft_model: str | None, args: argparse.Namespace
+    gguf: GGUFFile, drafter: str | os.PathLike[str] | None, args: argparse.Namespace
 ) -> list[tuple[str, str]]:
     """Rows of the memory plan.
 
@@ -60,7 +62,7 @@ def _plan(
     device = args.device or "auto"
     if device == "auto":
         device = best_device()
-    with open_gguf(draft_model) if draft_model else nullcontext(gguf) as head:
+    with nullcontext(gguf) if drafter is None else open_gguf(drafter) as head:
         if head is not gguf:
             check_drafter(gguf, head)
         return memory_plan(

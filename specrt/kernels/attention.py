@@ -57,7 +57,7 @@ def attention(
         return
     num_rows, num_heads = len(q), q.shape[1] // cache.head_dim
     per_head = num_heads // cache.num_heads
-    max_spans = _max_spans(step, window, num_rows - 1 if ahead else 0)
+    max_spans = _max_spans(step, window, len(step.positions) - 1 if ahead else 0)
     tile = min(_most_queries(cache), -(-num_rows * per_head // WARPS) * WARPS)
     num_runs = min(len(step.row_offsets) - 1, -(-tile // per_head), num_rows)
     grid = (-(-num_rows * per_head // tile), cache.num_heads, num_runs)
