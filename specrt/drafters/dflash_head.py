@@ -75,7 +75,8 @@ class DFlashHead:
         """Follow rows, which the target keeps, and inject them if many wait."""
         for sequence, start_pos, tokens, _, _ in rows:
             state = self._state(sequence, start_pos)
-            if not state.first <= start_pos <= state.heard:  # rows between are not known
+            known = state.first <= start_pos <= state.heard
+            if not known or self._has_lost(state, start_pos):
                 state = sequence.drafter_states[self] = Followed(start_pos, start_pos, start_pos)
             state.injected = min(state.injected, start_pos)
             state.heard = start_pos + len(tokens)
@@ -87,7 +88,7 @@ class DFlashHead:
         asked, waiting, lowest = [], [], []
         for number, (sequence, num_draft, _) in enumerate(contexts):
             position, state = sequence.cursor.cache_len, sequence.drafter_states.get(self)
-            if state is None or state.heard < position or state.first >= position:
+            if state is None or not self._can_see(state, position):
                 continue
             state.injected = min(state.injected, position)
             state.heard = position
@@ -96,7 +97,7 @@ class DFlashHead:
             rows = [0] * (position - state.injected)
             waiting.append((sequence, rows, state.injected))
             state.written = max(state.written, position + self.block_size)
-            lowest.append(self._lowest(state))
+            lowest.append(self._lowest(state, position))
             asked.append((number, min(num_draft, self.num_drafting)))
         drafts = [NO_DRAFT] * len(contexts)
         if asked:
@@ -110,7 +111,7 @@ class DFlashHead:
     def reset(self, sequence: Sequence) -> None:
         """Follow the sequence back."""
         state, length = sequence.drafter_states[self], sequence.cursor.cache_len
-        if length <= state.first:
+        if length <= state.first or self._has_lost(state, length):
             del sequence.drafter_states[self]
             return
         state.injected, state.heard = min(state.injected, length), min(state.heard, length)
@@ -123,11 +124,11 @@ class DFlashHead:
     def export_state(self, sequence: Sequence) -> dict[str, np.ndarray]:
         """Keys and values that a next block can see, of rows up to the cursor."""
         state, length = sequence.drafter_states.get(self), sequence.cursor.cache_len
-        if state is None or state.heard < length or state.first >= length:
+        if state is None or not self._can_see(state, length):
             return {}
         state.injected, state.heard = min(state.injected, length), length
         self._inject(sequence, state)
-        lowest = self._lowest(state)
+        lowest = self._lowest(state, length)
         arrays = {"first": np.array([lowest], np.int32)}
         for layer, cache in enumerate(self.passes.caches):
             seen = self._seen(sequence.slot, layer, lowest, length)
@@ -164,8 +165,9 @@ class DFlashHead:
             writes.append((cache, *seen, k, v))
         for write in writes:
             self._ops.kv_write(*write)
-        # What a sliding layer has of older rows is not saved, and they count as written over.
-        sequence.drafter_states[self] = Followed(lowest, length, length, length)
+        state = sequence.drafter_states[self] = Followed(lowest, length, length, length)
+        if window := self.passes.layout.window:  # older rows are not saved: as if written over
+            state.written = length - window + 1 + self._ring_rows
 
     def _state(self, sequence: Sequence, start_pos: int) -> Followed:
         state = sequence.drafter_states.get(self)
@@ -182,12 +184,28 @@ class DFlashHead:
             state.injected = first + count
             state.written = max(state.written, state.injected)
 
-    def _lowest(self, state: Followed) -> int:
-        """The first position that all layers have keys of, as far as they can see back."""
-        layout = self.passes.layout
-        if not layout.window:
-            return state.first
-        return max(state.first, state.written - layout.ring_pages * PAGE)
+    @property
+    def _ring_rows(self) -> int:
+        return self.passes.layout.ring_pages * PAGE
+
+    def _can_see(self, state: Followed, position: int) -> bool:
+        """Whether the newest rows before a position were heard of, and some are there."""
+        known = state.first < position <= state.heard
+        return known and not self._has_lost(state, position)
+
+    def _has_lost(self, state: Followed, position: int) -> bool:
+        """Whether sliding layers have no keys of a row before it: later ones, gone since, do."""
+        return state.written - self._ring_rows >= position > 0 and self.passes.layout.window > 0
+
+    def _lowest(self, state: Followed, position: int) -> int:
+        """The first position that a block sees keys of.
+
+        Where the sequence went back so far that sliding layers have lost some of a window, others
+        do not see those rows either.
+        """
+        window, oldest = self.passes.layout.window, state.written - self._ring_rows
+        has_all = not window or oldest <= max(state.first, position - window + 1)
+        return state.first if has_all else oldest
 
     def _seen(
         self, slot: int, layer: int, lowest: int, length: int
