@@ -260,3 +260,20 @@ def test_buffers_may_hold_anything(llm, follow):
         array[...] = np.nan
     session.prefill(TOKENS[:29], TOKENS[29])
     assert drafted(session) == expected
+
+
+@pytest.mark.parametrize("device", ["emulator", "reference"])
+def test_other_devices_follow_alike(device):
+    llm = load_golden(TARGETS[MIXED], MIXED, device=device)
+    session = Following(llm, "block")
+    session.prefill(TOKENS[:20], TOKENS[20])
+    drafted(session)
+    window, _ = session.verify([TOKENS[21], 3, 4])
+    session.keep(window, 2, TOKENS[22])
+    expected, head = behind(llm, TOKENS[:23]), session.speculator.head
+    state = head.export_state(session.sequence)
+    assert drafted(session) == expected
+    del session.sequence.drafter_states[head]
+    assert drafted(session).tokens == []
+    head.import_state(session.sequence, state)
+    assert drafted(session) == expected
