@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
 
     path = find_model(args.model)
     with open_gguf(path) as gguf:
-        named = args.draft_model or draft_model_for(gguf.metadata.get("general.architecture"))
+        named = args.draft_model or draft_model_for(str(gguf.metadata.get("general.architecture")))
         drafter = find_model(named) if named else None
         try:
             plan = _plan(gguf, drafter, args)
