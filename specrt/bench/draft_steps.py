@@ -181,6 +181,8 @@ class DraftSteps:
         sequence.cursor = sequence.cursor._replace(num_tokens=cached + 1)
         for kept in target.prefill(sequence, self._tokens[:cached], self._speculator.taps):
             self._speculator.commit([kept])
+        num = self.head.num_drafting
+        self._speculator.propose([DraftContext(sequence, num, 0.0)])  # injects what waits
         return sequence
 
     def _draft(self, cached: int, waiting: int) -> list[int]:
