@@ -9,7 +9,7 @@ import numpy as np
 
 from specrt.bench.draft_floors import ON_DEVICE, DraftTouched, phase_ops
 from specrt.bench.draft_steps import PLAIN, DraftKey, DraftRound, FirstToken, Trace
-from specrt.bench.floor_results import rates_of
+from specrt.bench.floor_results import MachineSpeed, machine_speeds, rates_of
 from specrt.bench.floor_steps import SpeedKey
 from specrt.bench.machine_speed import largest_cache
 from specrt.bench.report import Bound
@@ -56,7 +56,7 @@ class Phase:
     Args:
         touched: bytes and products; None where nothing but what was just computed is read.
         byte_floor_ms, roofline_ms: as of a draft.
-        factor: its median over the roofline's.
+        factor: its median over the roofline's; so is the least factor, of the least of both.
     """
 
     cached: int
@@ -64,9 +64,10 @@ class Phase:
     phase: str
     ms: Spread
     touched: Touched | None
-    byte_floor_ms: float | None
-    roofline_ms: float | None
-    factor: float | None
+    byte_floor_ms: float | None = None
+    roofline_ms: float | None = None
+    factor: float | None = None
+    least_factor: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,34 @@ class OpTime:
     op: str
     calls: int
     ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All that rounds of drafts tell."""
+
+    speeds: list[MachineSpeed]
+    drafts: list[Draft]
+    phases: list[Phase]
+    ops: list[OpTime]
+
+    @classmethod
+    def of(
+        cls,
+        rounds: Sequence[DraftRound],
+        amounts: Mapping[SpeedKey, int],
+        touched: Mapping[DraftKey, DraftTouched],
+        bar: float,
+    ) -> Found:
+        """Of any number of rounds."""
+        if not rounds:
+            return cls([], [], [], [])
+        return cls(
+            list(machine_speeds([one.seconds for one in rounds], amounts)),
+            drafts_of(rounds, amounts, touched, bar),
+            phases_of(rounds, amounts, touched),
+            list(ops_of(rounds, list(touched))),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +237,21 @@ def apart(drafts: Sequence[Draft]) -> list[str]:
 def _phase(
     key: DraftKey, name: str, seconds: np.ndarray, touched: Touched | None, rates: Rates
 ) -> Phase:
-    ms, byte_floor, roofline = Spread.of((seconds * 1e3).tolist()), None, None
-    if touched is not None:
-        byte_floor = _median_ms(touched.num_bytes / rates.num_bytes)
-        roofline = _median_ms(touched.seconds(rates))
-    factor = None if roofline is None else ms.median / roofline
-    return Phase(key.cached, key.waiting, name, ms, touched, byte_floor, roofline, factor)
+    ms = Spread.of((seconds * 1e3).tolist())
+    if touched is None:
+        return Phase(key.cached, key.waiting, name, ms, None)
+    roofline = touched.seconds(rates)
+    return Phase(
+        key.cached,
+        key.waiting,
+        name,
+        ms,
+        touched,
+        byte_floor_ms=_median_ms(touched.num_bytes / rates.num_bytes),
+        roofline_ms=_median_ms(roofline),
+        factor=ms.median / _median_ms(roofline),
+        least_factor=float(seconds.min() / roofline.min()),
+    )
 
 
 def _phase_seconds(key: DraftKey, rounds: Sequence[DraftRound]) -> dict[str, np.ndarray]:

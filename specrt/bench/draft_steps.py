@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from specrt.bench.draft_floors import draft_touched
+from specrt.bench.draft_floors import DraftTouched, draft_touched
 from specrt.bench.floor_steps import SpeedKey, make_speeds
 from specrt.bench.ops_around import HeardOps
 from specrt.bench.timing import WrongResultError, rounds_of
@@ -120,8 +120,8 @@ class DraftSteps:
         random = np.random.default_rng(0)
         self._tokens = random.integers(0, llm.target.vocab_size, llm.context).tolist()
         self._sequences = {cached: self._followed(cached) for cached in contexts}
-        touched = draft_touched(head.weights, llm.target.kv_type, max(contexts), max(waiting))
-        self.speeds = make_speeds([host], min(MOST_READ, touched.num_bytes))
+        most = max(one.num_bytes for one in self.touched().values())
+        self.speeds = make_speeds([host], min(MOST_READ, most))
         self._traces: dict[DraftKey, Trace] = {}
 
     def check(self) -> None:
@@ -144,16 +144,24 @@ class DraftSteps:
                     f"{self.head.num_drafting}"
                 )
 
+    def touched(self) -> dict[DraftKey, DraftTouched]:
+        """What each draft touches."""
+        weights, kv_type = self.head.weights, self._llm.target.kv_type
+        return {
+            DraftKey(cached, waiting): draft_touched(weights, kv_type, cached, waiting)
+            for cached in self._sequences
+            for waiting in self._waiting
+        }
+
     def rounds(self, number: int) -> Iterator[DraftRound]:
         """So many rounds of everything, behind one that does not count."""
         calls: dict[DraftKey | SpeedKey, Callable[[], Any]] = {
             key: speed.run for key, speed in self.speeds.items()
         }
-        for cached in self._sequences:
-            for waiting in self._waiting:
-                calls[DraftKey(cached, waiting)] = partial(self._draft, cached, waiting)
-                timed = DraftKey(cached, waiting, timed=True)
-                calls[timed] = partial(self._trace, timed)
+        for key in self.touched():
+            calls[key] = partial(self._draft, key.cached, key.waiting)
+            timed = replace(key, timed=True)
+            calls[timed] = partial(self._trace, timed)
         for _ in rounds_of(calls, 1):
             pass
         for seconds in rounds_of(calls, number):

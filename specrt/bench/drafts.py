@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import cast
 
 from specrt.bench.arguments import add_json, contexts_for, positive, positive_number, positives
-from specrt.bench.draft_floors import draft_touched
 from specrt.bench.draft_results import (
     BAR,
-    FIRST_TOKEN_BAR,
     Draft,
     FirstTokens,
+    Found,
     OpTime,
     Phase,
     apart,
     bounds_of,
-    drafts_of,
     first_tokens_of,
-    ops_of,
-    phases_of,
 )
-from specrt.bench.draft_steps import DraftKey, DraftSteps
-from specrt.bench.floor_results import machine_speeds
+from specrt.bench.draft_steps import ANSWER, PLAIN, DraftSteps
 from specrt.bench.floors import show_speeds
 from specrt.bench.ops_around import HeardOps
 from specrt.bench.report import (
@@ -37,6 +33,7 @@ from specrt.bench.report import (
     spread,
 )
 from specrt.bench.timing import machine, model_file
+from specrt.bench.touched import Touched
 from specrt.cli import flags
 from specrt.drafters import check_drafter
 from specrt.errors import OptionError, UnsupportedError
@@ -80,45 +77,20 @@ def run(args: argparse.Namespace) -> int:
     """
     check_writable(args.json)
     gguf, drafter = open_pair(args)
-    contexts, waiting = amounts_of(args, gguf, drafter)
-    host = HostOps(args.threads)
-    ops = HeardOps(host)
-    prompt = min(args.prompt, Dims.read(gguf).context - 1)
-    llm = LLM(
-        gguf,
-        cast(Ops, ops),
-        context=max(max(contexts) + 1, min(prompt + 64, Dims.read(gguf).context)),
-        kv_type=args.kv_type or "f16",
-        spec=SpecOptions(type="none"),
-        max_sequences=len(contexts) + 1,
-        drafter=drafter,
-    )
-    steps = DraftSteps(llm, ops, host, contexts, waiting)
+    steps, prompt = load_steps(args, gguf, drafter), prompt_tokens(args, gguf)
     steps.check()
     rounds, complete = collect(steps.rounds(args.rounds))
     amounts = {key: speed.amount for key, speed in steps.speeds.items()}
-    keys = [DraftKey(cached, rows) for cached in contexts for rows in waiting] if rounds else []
-    touched = {
-        key: draft_touched(steps.head.weights, llm.target.kv_type, key.cached, key.waiting)
-        for key in keys
-    }
-    speeds = list(machine_speeds([one.seconds for one in rounds], amounts)) if rounds else []
-    drafts = drafts_of(rounds, amounts, touched, args.bar) if rounds else []
-    phases = phases_of(rounds, amounts, touched) if rounds else []
-    ops_found = list(ops_of(rounds, keys))
-    show_speeds(speeds)
-    show_drafts(drafts)
-    show_phases(phases)
-    show_ops([one for one in ops_found if one.waiting == max(waiting)])
-    first = None
+    found, first = Found.of(rounds, amounts, steps.touched(), args.bar), None
+    show_found(found)
     if complete:
         prompts, complete = collect(steps.first_tokens(prompt, min(args.rounds, PROMPT_ROUNDS)))
         first = first_tokens_of(prompt, prompts) if prompts else None
     if first is not None:
         show_first_tokens(first)
-    bounds = bounds_of(drafts, first)
+    bounds = bounds_of(found.drafts, first)
     show_bounds(bounds)
-    for line in apart(drafts):
+    for line in apart(found.drafts):
         print(line)
     content = {
         "bench": "drafts",
@@ -126,21 +98,34 @@ def run(args: argparse.Namespace) -> int:
         "machine": machine(args.threads),
         "model": model_file(gguf.path),
         "drafter": model_file(drafter.path),
-        "settings": {
-            "rounds": len(rounds),
-            "kv_type": llm.target.kv_type,
-            "bar": args.bar,
-            "first_token_bar": FIRST_TOKEN_BAR,
-        },
-        "speeds": speeds,
-        "drafts": drafts,
-        "phases": phases,
-        "ops": ops_found,
+        "settings": {"rounds": len(rounds), "kv_type": args.kv_type or "f16", "bar": args.bar},
         "first_token": first,
         "bounds": bound_rows(bounds),
     }
-    save(args.json, content)
+    save(args.json, content | asdict(found))
     return 0 if complete else 130
+
+
+def load_steps(args: argparse.Namespace, gguf: GGUFFile, drafter: GGUFFile) -> DraftSteps:
+    """The model with its drafter, and sequences for all that is timed."""
+    contexts, waiting = amounts_of(args, gguf, drafter)
+    host = HostOps(args.threads)
+    ops, trained = HeardOps(host), Dims.read(gguf).context
+    llm = LLM(
+        gguf,
+        cast(Ops, ops),
+        context=max(max(contexts) + 1, min(prompt_tokens(args, gguf) + ANSWER, trained)),
+        kv_type=args.kv_type or "f16",
+        spec=SpecOptions(type=PLAIN),
+        max_sequences=len(contexts) + 1,
+        drafter=drafter,
+    )
+    return DraftSteps(llm, ops, host, contexts, waiting)
+
+
+def prompt_tokens(args: argparse.Namespace, gguf: GGUFFile) -> int:
+    """As asked, or as many as leave room for a token."""
+    return min(args.prompt, Dims.read(gguf).context - 1)
 
 
 def open_pair(args: argparse.Namespace) -> tuple[GGUFFile, GGUFFile]:
@@ -185,6 +170,15 @@ def amounts_of(
     return contexts, waiting
 
 
+def show_found(found: Found) -> None:
+    """All of it; of the ops those of the drafts with the most rows that wait."""
+    show_speeds(found.speeds)
+    show_drafts(found.drafts)
+    show_phases(found.phases)
+    most = max((one.waiting for one in found.ops), default=0)
+    show_ops([one for one in found.ops if one.waiting == most])
+
+
 def show_drafts(drafts: Sequence[Draft]) -> None:
     """Time, floors, factor and verdict."""
     show(
@@ -216,19 +210,18 @@ def show_phases(phases: Sequence[Phase]) -> None:
     show(
         "Its phases, timed within; the factor is over the roofline",
         ("phase", "context", "waiting", "ms (least..most)", "MB", "int GMAC", "float GMAC",
-         "bytes ms", "roofline ms", "factor"),
+         "bytes ms", "roofline ms", "factor", "of least"),
         [
             (
                 one.phase,
                 str(one.cached),
                 str(one.waiting),
                 _fine(one),
-                number(one.touched and one.touched.num_bytes / 1e6, 1),
-                number(one.touched and one.touched.int_products / 1e9, 3),
-                number(one.touched and one.touched.float_products / 1e9, 3),
+                *_amounts(one.touched),
                 number(one.byte_floor_ms, 3),
                 number(one.roofline_ms, 3),
                 number(one.factor),
+                number(one.least_factor),
             )
             for one in phases
         ],
@@ -266,3 +259,11 @@ def _fine(phase: Phase) -> str:
     """With microseconds, which the host's phases take."""
     ms = phase.ms
     return f"{ms.median:.4f} ({ms.low:.4f}..{ms.high:.4f})"
+
+
+def _amounts(touched: Touched | None) -> tuple[str, ...]:
+    """Megabytes, and 10^9 multiply-adds; nothing where there are none to tell."""
+    if touched is None:
+        return "", "", ""
+    products = (touched.int_products, touched.float_products)
+    return number(touched.num_bytes / 1e6, 1), *(number(one / 1e9, 3) for one in products)
