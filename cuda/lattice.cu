@@ -81,7 +81,7 @@ __device__ __forceinline__ void lattice(const Books &books, const Block &block)
         store(reinterpret_cast<float4 *>(weighted + own * PITCH + 4 * other), v);
         store(reinterpret_cast<float4 *>(plain + own * PITCH + 4 * other), w);
         __syncthreads();
-#pragma unroll
+#pragma unroll 4
         for (int i = 0; i < COLUMNS; i += 4) {
             const float4 x = load(reinterpret_cast<const float4 *>(weighted + own * PITCH + i));
             const float4 y = load(reinterpret_cast<const float4 *>(plain + other * PITCH + i));
@@ -109,13 +109,13 @@ __device__ __forceinline__ void lattice(const Books &books, const Block &block)
 #define BOOKS {predecessors, successors, num_predecessors, num_successors, width}
 #define BLOCK {ids, logits, gates, names, tokens, row_offsets, scores, num_rows, k}
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
 lattice_x4(ARGUMENTS)
 {
     lattice<true>(BOOKS, BLOCK);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
 lattice_x1(ARGUMENTS)
 {
     lattice<false>(BOOKS, BLOCK);

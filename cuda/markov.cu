@@ -117,13 +117,13 @@ __device__ __forceinline__ void markov(const char *weights, int num_tokens, int 
         {keys, names, tokens, row_offsets, ids, num_tiles, num_rows, row},                         \
         {hidden, confidence, confidences, hidden_width}, {x, q, d, sums, q2, d2, sums2}
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
 markov_x4(ARGUMENTS)
 {
     markov<WEIGHT_TYPE, true>(GIVEN);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
 markov_x1(ARGUMENTS)
 {
     markov<WEIGHT_TYPE, false>(GIVEN);

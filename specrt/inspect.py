@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from specrt.drafters import WIDTH_KEYS, is_nextn_file
+from specrt.drafters.dflash_keys import read_generation
+from specrt.errors import SpecrtError
 from specrt.gguf.reader import GGUFFile, StringArray, open_gguf
 
 __all__ = ["Description", "Row", "TypeShare", "describe", "inspect", "render"]
@@ -77,7 +79,8 @@ def describe(file: GGUFFile) -> Description:
         MismatchError: the file names no architecture.
     """
     rows = (*_file_rows(file), *_shape_rows(file), *_tokenizer_rows(file))
-    return Description((*rows, ("draft head", _draft_head(file))), _type_shares(file))
+    rows = (*rows, ("draft head", _draft_head(file)), *_block_rows(file))
+    return Description(rows, _type_shares(file))
 
 
 def render(description: Description, title: str) -> Any:
@@ -182,6 +185,28 @@ def _draft_head(file: GGUFFile) -> str:
     if declared := file.metadata.get(f"{architecture}.nextn_predict_layers"):
         return f"none: nextn_predict_layers is {_show(declared)}, but the tensors are missing"
     return "none"
+
+
+def _block_rows(file: GGUFFile) -> Iterator[Row]:
+    """Of a block drafter: what it is, and what it takes of its target."""
+    if file.architecture != "dflash":
+        return
+    try:
+        generation = read_generation(file)
+        yield "generation", generation
+    except SpecrtError as error:
+        yield "generation", f"none: {error}"
+    if isinstance(
+        pattern := file.metadata.get("dflash.attention.sliding_window_pattern"), np.ndarray
+    ):
+        sliding = ", ".join(str(i) for i, slides in enumerate(pattern.tolist()) if slides)
+        yield "sliding layers", sliding or "none"
+    own_embedding = "token_embd.weight" in file.tensors
+    yield "embedding", "its own" if own_embedding else "the target's"
+    if head := file.tensors.get("output.weight"):
+        yield "LM head", f"its own, of {head.shape[0]:,} ids"
+    else:
+        yield "LM head", "its own embedding" if own_embedding else "the target's"
 
 
 def _type_shares(file: GGUFFile) -> tuple[TypeShare, ...]:

@@ -11,7 +11,7 @@ from typing import Any, cast, overload
 
 import numpy as np
 
-from specrt.assets import TINY, embedded_model
+from specrt.assets import FILES, TINY
 from specrt.completion import Completion
 from specrt.devices import available_memory, make_ops
 from specrt.drafters import check_drafter
@@ -274,7 +274,7 @@ def load(
     Args:
         path: the file, any part of a split one, a name that was pulled, or "tiny" or None:
             the model that comes with specrt.
-        draft_model: a drafter's file.
+        draft_model: a drafter's file, or "tiny-dflash2": the one that comes with specrt for "tiny".
         draft_ids: a file of ids, one a line: the draft head guesses only those, which is faster
             where the LM head is most of a draft. ``python -m specrt count-ids`` makes one.
         device: "cpu", "cuda", "auto" (cuda where it is usable, else cpu), or for checking, slow:
@@ -308,7 +308,7 @@ def load(
     gguf = open_gguf(find_model(path))
     check_architecture(gguf)
     draft_model = DRAFT_MODEL.from_environment() if draft_model is None else draft_model
-    drafter = None if draft_model is None else open_gguf(draft_model)
+    drafter = None if draft_model is None else open_gguf(find_model(draft_model))
     if drafter is not None:
         check_drafter(gguf, drafter)
     llm = LLM(
@@ -330,7 +330,8 @@ def load(
 
 
 def find_model(path: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
-    """The file: a path as it is, a pulled model's by name, by "tiny" or None the embedded one.
+    """The file of a model or a drafter: a path as it is, what comes with specrt or was pulled by
+    name, and for None the embedded model.
 
     Raises:
         OptionError: no such file, and no model of that name was pulled.
@@ -338,12 +339,12 @@ def find_model(path: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
     name = TINY if path is None else os.fspath(path)
     if path is not None and (os.path.exists(name) or name.endswith(".gguf")):
         return path
-    if name == TINY:
-        return embedded_model()
+    if name in FILES:
+        return FILES[name]
     if name not in MODELS:
         raise OptionError(
             f"no file {name!r}, and no model of that name: expected a path, or one of "
-            f"{', '.join((TINY, *MODELS))}"
+            f"{', '.join((*FILES, *MODELS))}"
         )
     found = cached(name)
     if found is None:

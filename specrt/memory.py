@@ -19,6 +19,7 @@ from specrt.models import load_trunk
 from specrt.models.decoder import Decoder
 from specrt.models.loader import Dims
 from specrt.ops import PAGE, Array, KVType, Role
+from specrt.plain_calls import OPS
 from specrt.state.messages import Declined
 from specrt.state.recurrent import RecurrentLayer, RecurrentShape
 
@@ -47,6 +48,7 @@ class MemoryPlan:
         max_sequences: sequences.
         kv_type: how keys and values are stored.
         drafter: of drafter weights and state.
+        drafter_kind: as ``inspect`` calls it.
         available: that the device can give now, None if unknown.
     """
 
@@ -61,6 +63,7 @@ class MemoryPlan:
     kv_type: KVType
     drafter: int
     available: int | None
+    drafter_kind: str = ""
 
     @property
     def needed(self) -> int:
@@ -71,6 +74,7 @@ class MemoryPlan:
         """Labels and values, as ``inspect`` shows them."""
         count = self.max_sequences
         sequences = f"{count} sequence{'s' if count > 1 else ''}"
+        drafter = f"{mebibytes(self.drafter)} ({self.drafter_kind})" if self.drafter else "none"
         rows = [
             ("weights", mebibytes(self.weights)),
             ("KV per 1k tokens", f"{mebibytes(self.kv_per_token * 1024)} ({self.kv_type})"),
@@ -78,7 +82,7 @@ class MemoryPlan:
             *([("recurrent states", mebibytes(self.state))] if self.state else []),
             ("work buffers", mebibytes(self.buffers)),
             ("logits of sampled tokens", f"up to {mebibytes(self.logits)}"),
-            ("drafter", mebibytes(self.drafter) if self.drafter else "none"),
+            ("drafter", drafter),
         ]
         if self.available is not None:
             rows.append(("headroom", mebibytes(self.available - self.needed)))
@@ -100,6 +104,10 @@ class Counting:
     """
 
     made = made_kv = made_state = made_weights = kv_per_token = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        """Ops do nothing: there is nothing to compute with, or to record programs of."""
+        return _nothing if name in OPS else super().__getattribute__(name)
 
     @property
     def total(self) -> int:
@@ -139,6 +147,10 @@ class Counting:
         return cast(RecurrentLayer, layer)
 
 
+def _nothing(*args: Any, **keywords: Any) -> None:
+    pass
+
+
 class CountingHostOps(Counting, HostOps):
     """What the CPU holds."""
 
@@ -157,9 +169,15 @@ class CountingHostOps(Counting, HostOps):
         """The same of all experts."""
         return HostExperts(tensor, role, self._count)
 
+    def table(self, tensor: Any) -> HostTable:
+        """Rows that stay in their file."""
+        table = HostTable(tensor)
+        self.made_weights += table.raw.nbytes
+        return table
+
     def mapped_bytes(self, embedding: HostTable) -> int:
-        """All rows, be they packed for the head too or not."""
-        return embedding.raw.nbytes
+        """All rows of one that is packed for the head; those of a table count already."""
+        return embedding.raw.nbytes if isinstance(embedding, HostWeight) else 0
 
     def _count(self, num_bytes: int) -> Array:
         self.made_weights += num_bytes
@@ -242,9 +260,10 @@ def memory_plan(
         return plan
     before = ops.total
     loaded = load_head(head, trunk, target, head_ids)
-    if loaded is not None and not isinstance(loaded, Declined):
-        target.make_taps(loaded.taps)
-    return replace(plan, drafter=ops.total - before)
+    if loaded is None or isinstance(loaded, Declined):
+        return plan
+    target.make_taps(loaded.taps)
+    return replace(plan, drafter=ops.total - before, drafter_kind=loaded.title)
 
 
 def usable_context(gguf: GGUFFile, context: int | None) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
+from specrt.assets import TINY, TINY_DRAFTER
 from specrt.errors import OptionError
 from specrt.ops import DeviceName, KVType
 from specrt.options import MAX_DRAFT, SpecOptions
@@ -124,7 +125,8 @@ SPEC_PMIN: Final = Setting(
 )  # fmt: skip
 DRAFT_MODEL: Final = Setting(
     "draft_model", "--draft-model", ("--spec-draft-model", "--mtp-draft-model"),
-    _variables("_DRAFT_MODEL"), str, "a path", "none", "a drafter's file", "FILE",
+    _variables("_DRAFT_MODEL"), str, "a path or a name", "none",
+    f"a drafter's file, or {TINY_DRAFTER}, which comes with specrt for {TINY}", "FILE",
 )  # fmt: skip
 DRAFT_IDS: Final = Setting(
     "draft_ids", "--draft-ids", ("--spec-draft-ids",), _variables("_DRAFT_IDS"), str, "a path",

@@ -8,7 +8,9 @@ import pytest
 from setuptools import Distribution
 
 import specrt
-from specrt.assets import FAMILY, FILE, TINY, embedded_model
+from specrt.assets import FAMILY, FILES, TINY, TINY_DRAFTER, embedded_drafter, embedded_model
+from specrt.drafters import TARGET_ID, check_drafter
+from specrt.errors import MismatchError, OptionError
 from specrt.gguf.reader import open_gguf
 from specrt.llm import find_model
 
@@ -42,12 +44,23 @@ def test_a_wheel_holds_it(monkeypatch):
     build = distribution.get_command_obj("build_py")
     build.ensure_finalized()
     packed = {name for package, _, _, names in build.data_files for name in names}
-    assert {Path(name).name for name in packed} >= {"MODEL_CARD.md", "LICENSE-PSF.txt", FILE}
+    found = {Path(name).name for name in packed}
+    assert found >= {path.name for path in FILES.values()}
+    assert found >= {"MODEL_CARD.md", "LICENSE-PSF.txt"}
 
 
 def test_a_source_archive_holds_it():
     manifest = (ROOT / "MANIFEST.in").read_text().splitlines()
     assert "recursive-include specrt/assets *.gguf *.md *.txt" in manifest
+
+
+def test_its_drafter_was_trained_for_it():
+    assert embedded_drafter().name in [one.name for one in assets()]
+    with open_gguf(embedded_model()) as model, open_gguf(embedded_drafter()) as drafter:
+        assert drafter.metadata["general.name"] == f"{FAMILY}-dflash2"
+        assert drafter.metadata[TARGET_ID] == model.metadata["specrt.model_id"]
+        assert "selector_hidden.weight" in drafter.tensors
+        check_drafter(model, drafter)
 
 
 @pytest.mark.parametrize("name", [None, TINY])
@@ -62,6 +75,29 @@ def test_it_stands_where_no_model_is_named_and_under_its_name(name, monkeypatch,
 
 def test_a_file_of_that_name_comes_first(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    Path(TINY).write_bytes(b"")
-    assert find_model(TINY) == TINY
+    for name in FILES:
+        Path(name).write_bytes(b"")
+        assert find_model(name) == name
     assert find_model(None) == embedded_model()
+
+
+def test_the_drafter_stands_under_its_name_where_a_draft_model_is_named(monkeypatch):
+    assert find_model(TINY_DRAFTER) == embedded_drafter()
+    llm = specrt.load(draft_model=TINY_DRAFTER, verbose=False)
+    assert llm.head_file.path == embedded_drafter()
+    monkeypatch.setenv("SPECRT_SPEC_DRAFT_MODEL", TINY_DRAFTER)
+    assert specrt.load(verbose=False).head_file.path == embedded_drafter()
+    params = specrt.SamplingParams(max_tokens=60, ignore_eos=True)
+    spec = specrt.SpecOptions(type="block", num_draft=7, pmin=0.0, governor=False)
+    got = llm.generate("def __init__(self", params, spec=spec)
+    assert got.token_ids == llm.generate("def __init__(self", params, spec="none").token_ids
+    assert got.stats.num_accepted > 30  # of 59 behind the first token
+
+
+def test_names_of_no_file_and_names_in_the_other_one_s_place_are_told():
+    with pytest.raises(OptionError, match=f"no file 'tiny-medusa'.*{TINY}, {TINY_DRAFTER}, "):
+        specrt.load(draft_model="tiny-medusa", verbose=False)
+    with pytest.raises(MismatchError, match="pass it as the draft model"):
+        specrt.load(TINY_DRAFTER, verbose=False)
+    with pytest.raises(MismatchError, match="pass it as the model"):
+        specrt.load(draft_model=TINY, verbose=False)

@@ -7,7 +7,7 @@ import pytest
 from accuracy import assert_accurate
 from attention_case import Case, queries
 from attention_order import attend
-from emulated import needs_emulator
+from emulated import broken, needs_emulator
 from kernel_kv import OP_SETS, KernelKVOps
 from kv_data import make_step, reference_and_host
 from levels import LEVELS
@@ -92,6 +92,27 @@ def test_the_kernel_against_the_oracle(kv_type, dims, options, lowest):
     assert whole.ops.device.entries == ["attention_pages"]
 
 
+@needs_emulator
+@pytest.mark.parametrize("lowest", [0, 100, 450])
+@pytest.mark.parametrize("window", [0, 300])
+def test_long_rows_are_merged_span_by_span(lowest, window, tmp_path):
+    """Two spans a row instead of 128: spans of several chunks, cut where the row's keys begin."""
+    device, ends = (
+        broken(tmp_path, "attention.cuh", "#define SPANS 128", "#define SPANS 2"),
+        (701, 70),
+    )
+    rows, q = blocks((7, 4), ends), queries(11, 6, 32, seed=1)
+    options = {"window": window, "ahead": True, "sinks": SINKS}
+    reference, split, whole = (
+        Case(ops, "f16", 2, 32, ends, num_pages=11, lowest=(lowest, 0))
+        for ops in (ReferenceOps(), KernelKVOps(device=device), KernelKVOps(0, device, split=False))
+    )
+    got = split.run(q, *rows, **options)
+    assert_same_bits(whole.run(q, *rows, **options), got)
+    oracle = reference.oracle(q, *rows, **options)
+    assert_accurate(got, reference.run(q, *rows, **options), oracle)
+
+
 @pytest.mark.parametrize("window", [0, 75])
 @pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("ops", [*LEVEL_SETS, *OP_SETS[1:]])
@@ -104,6 +125,18 @@ def test_a_block_stands_alone(ops, kv_type, window):
     assert np.isfinite(both).all()
     assert_same_bits(case.run(q[:15], *blocks((15, 0)), **options), both[:15])
     assert_same_bits(case.run(q[15:], *blocks((0, 9)), **options), both[15:])
+
+
+@pytest.mark.parametrize("window", [0, 2, 66, 75])
+@pytest.mark.parametrize("end", [258, 301, 320])
+@pytest.mark.parametrize("ops", [*LEVEL_SETS, *OP_SETS[1:]])
+def test_the_first_rows_alone_see_those_behind_them(ops, end, window):
+    """What nobody reads of a block need not attend."""
+    case, q = Case(ops(), "f16", 2, 32, (end, 1)), queries(15, 6, 32)
+    rows, options = blocks((15, 0), (end, 1)), {"window": window, "ahead": True, "sinks": SINKS}
+    whole = case.run(q, *rows, **options)
+    for num_rows in (1, 2, 9):
+        assert_same_bits(case.run(q[:num_rows], *rows, **options), whole[:num_rows])
 
 
 @pytest.mark.parametrize("ops", [*LEVEL_SETS, *OP_SETS[1:]])

@@ -15,7 +15,7 @@ TOYS = Path(__file__).parent / "kernels" / "emulator"
 MODULES = {module.name: module for module in all_modules()}
 UNTYPED = [name for name, module in MODULES.items() if not module.type]
 BOUNDS = re.compile(r"\.entry (\w+)\([^)]*\)\s*\.maxntid (\d+)[^{]*?(?:\.minnctapersm (\d+))?\s*\{")
-FEW = {"embed": (75, 120), "mtp_project": (75, 120)}
+FEW = dict.fromkeys(("embed", "lattice", "markov", "mtp_project"), (75, 120))
 """Files that are a few lines over what another holds on all architectures."""
 NARROW = {"accept", "causal_conv", "draft_token", "gated_delta", "head", "route", "sample", "top_k"}
 """Files without a form that loads all of its rows 16 bytes at a time."""

@@ -12,6 +12,7 @@ from rich.console import Console
 from specrt.errors import MismatchError
 from specrt.gguf.reader import open_gguf
 from specrt.inspect import TypeShare, describe, inspect
+from tests.models_on_disk import golden_path
 from tests.rewriting import write_all
 
 GOLDEN = Path(__file__).parent / "golden/llama-quant/model.gguf"
@@ -168,3 +169,27 @@ def test_file_without_architecture(tmp_path):
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
     with pytest.raises(MismatchError, match=r"'general\.architecture' is missing"):
         inspect(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("dflash-qwen35", {"generation": "DFlash", "embedding": "the target's",
+                           "LM head": "the target's"}),
+        ("dflash2-muse", {"generation": "DFlash2", "sliding window": "16", "sliding layers": "0, 2",
+                          "draft head": "this file is a drafter, block size 8, target layers "
+                                        "1, 3, 4"}),
+        ("dspark-qwen3-bonus", {"generation": "DSpark", "embedding": "the target's",
+                                "LM head": "its own, of 300 ids"}),
+        ("dflash-options-qwen3", {"embedding": "its own", "LM head": "its own, of 512 ids"}),
+    ],
+)  # fmt: skip
+def test_a_block_drafter(name, expected):
+    with open_gguf(golden_path(name)) as file:
+        rows = dict(describe(file).rows)
+    assert {label: rows[label] for label in expected} == expected
+
+
+def test_a_block_drafter_that_is_none(write):
+    with open_gguf(write("m.gguf", "dflash", ["selector_hidden.weight"])) as file:
+        assert "selector_rank is missing" in dict(describe(file).rows)["generation"]

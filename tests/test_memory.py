@@ -14,7 +14,13 @@ from specrt.kernels import KernelOps
 from specrt.memory import memory_plan
 from specrt.options import MAX_DRAFT
 from specrt.state.messages import Window
-from tests.models_on_disk import GOLDENS, golden_path, real_model
+from tests.models_on_disk import (
+    DRAFTER_GOLDENS,
+    GOLDENS,
+    golden_path,
+    load_golden,
+    real_model,
+)
 from tests.tiny_model import WIDTH, write_tiny_model
 
 
@@ -101,6 +107,46 @@ def test_a_loaded_model_holds_what_the_plan_says(name, options, made):
     assert plan.weights == tile_bytes(llm) + llm.target.trunk.token_embd.raw.nbytes
     with open_gguf(golden_path(name)) as gguf:
         assert memory_plan(gguf, **options).rows()[:-1] == plan.rows()[:-1]
+
+
+@pytest.fixture
+def weighed(made, monkeypatch):
+    """The bytes of every buffer, matrix and table that an op set really made, in order."""
+
+    def counted(real, bytes_of):
+        def make(ops, *arguments, **keywords):
+            weight = real(ops, *arguments, **keywords)
+            made.append(bytes_of(weight))
+            return weight
+
+        return make
+
+    monkeypatch.setattr(HostOps, "weight", counted(HostOps.weight, lambda one: one.tiles.nbytes))
+    monkeypatch.setattr(HostOps, "table", counted(HostOps.table, lambda one: one.raw.nbytes))
+    return made
+
+
+@pytest.mark.parametrize("name", ["dflash-qwen35", "dflash2-qwen35-quant", "dspark-qwen3-bonus",
+                                  "dflash-options-qwen3", "qwen35"])  # fmt: skip
+def test_a_drafter_holds_what_the_plan_says(name, weighed):
+    """What the target's own head would need is not there."""
+    target, drafter = DRAFTER_GOLDENS.get(name, name), None if name == "qwen35" else name
+    llm = load_golden(target, drafter, context=200, kv_type="f16", max_sequences=2)
+    weighed.clear()
+    options = specrt.SpecOptions(type="block" if drafter else "draft-head", governor=False)
+    llm.generate([1, 2] * 40, SamplingParams(max_tokens=4, ignore_eos=True), spec=options)
+    held, head = sum(weighed), llm.speculation.loaded_head
+    assert llm.plan.drafter == held > 0
+    assert dict(llm.plan.rows())["drafter"].endswith(f"({head.title})")
+
+
+@pytest.mark.parametrize("name", ["dflash2-muse", "dspark-qwen3", "qwen35"])
+def test_a_plan_for_kernels_has_the_drafter_too(name):
+    with open_gguf(golden_path(DRAFTER_GOLDENS.get(name, name))) as gguf:
+        head = gguf if name == "qwen35" else open_gguf(golden_path(name))
+        plan = memory_plan(gguf, 200, max_sequences=2, device="emulator", head=head)
+    assert plan.drafter > sum(tensor.nbytes for tensor in head.tensors.values()) / 4
+    assert plan.drafter_kind
 
 
 def test_all_sequences_count(tmp_path):

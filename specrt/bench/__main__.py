@@ -1,4 +1,4 @@
-"""``python -m specrt.bench COMMAND``; without one, e2e."""
+"""``python -m specrt.bench COMMAND``; without one, speculators."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from specrt.bench import (
     kernels,
     load,
     ops,
+    speculators,
     spread,
     verify,
 )
@@ -23,7 +24,9 @@ from specrt.bench.timing import WrongResultError
 from specrt.cli.exits import exit_status
 from specrt.cli.flags import Parser
 
+DEFAULT = "speculators"
 COMMANDS = {
+    DEFAULT: speculators,
     "e2e": e2e,
     "ablations": ablations,
     "ops": ops,
@@ -40,7 +43,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one benchmark; without a name, the one from end to end.
+    """Run one benchmark; without a name, the one that shows all speculators.
 
     Returns:
         0; 1 for a wrong result, 2 for a wrong argument or model, 130 after Ctrl-C,
@@ -48,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or (given[0] not in COMMANDS and given[0] not in ("-h", "--help")):
-        given.insert(0, "e2e")
+        given.insert(0, DEFAULT)
 
     def run() -> int:
         try:
@@ -62,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="python -m specrt.bench", description="Without a command: e2e.")
+    parser = Parser(prog="python -m specrt.bench", description=f"Without a command: {DEFAULT}.")
     commands = parser.add_subparsers(dest="command", required=True)
     for name, module in COMMANDS.items():
         help_text = (module.__doc__ or "").splitlines()[0]

@@ -9,7 +9,6 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from specrt.bench.ops_around import PlainCalls
 from specrt.bench.prompts import Prompt
 from specrt.bench.rollback_targets import ReplayTarget, SnapshotTarget
 from specrt.bench.scripted import SyntheticHead
@@ -21,6 +20,7 @@ from specrt.generate import INHERIT, Generator, chat_ids
 from specrt.llm import LLM
 from specrt.models.decoder import Decoder
 from specrt.options import SamplingParams, SpecOptions
+from specrt.plain_calls import PlainCalls
 from specrt.settings import (
     ABLATIONS,
     MTP_DRAFT_PROGRAM,

@@ -133,6 +133,8 @@ class AttentionCase:
     Args:
         softcap: of the scores; 0 for none.
         ring_pages: of a layer that keeps what a window sees; 0 for one that keeps all.
+        block: the rows see each other, as a block drafter's do, its heads have sinks, and the
+            first positions have no keys.
     """
 
     kv_type: KVType
@@ -144,6 +146,7 @@ class AttentionCase:
     window: int = 0
     softcap: float = 0.0
     ring_pages: int = 0
+    block: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +226,29 @@ class DraftCase:
     k: int = 10
 
 
+@dataclass(frozen=True, slots=True)
+class LatticeCase:
+    """A block of so many rows of k candidates, with codebooks [V, R]."""
+
+    type: str
+    vocab: int
+    width: int
+    rows: int
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class MarkovCase:
+    """A block of so many rows of logits [Vd] and hidden rows, with codebooks of width R."""
+
+    type: str
+    outputs: int
+    width: int
+    hidden: int
+    rows: int
+    role: Role = "int8x2"
+
+
 ROWS: Final = (1, 4, 9, 17)
 TYPES: Final = (
     "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL",
@@ -257,6 +283,16 @@ BLOCK_CONV: Final = tuple(
 )
 MTP_PROJECT: Final = tuple(MtpCase("Q8_0", 4096, 1024, 1024, rows) for rows in ROWS)
 DRAFT_TOKEN: Final = tuple(DraftCase(rows, k) for rows in (1, 4) for k in (1, 10))
+LATTICE: Final = tuple(
+    LatticeCase(kind, 49_152, *sizes)
+    for kind in ("Q8_0", "F16")
+    for sizes in ((32, 7, 8), (256, 15, 16))
+)
+MARKOV: Final = (
+    MarkovCase("Q8_0", 4096, 32, 256, 8),
+    MarkovCase("Q8_0", 49_152, 256, 1024, 8),
+    MarkovCase("F16", 4096, 32, 256, 8),
+)
 ACCEPT: Final = tuple(AcceptCase(windows, rows) for windows in (1, 4) for rows in (4, 17, 65))
 TOP_K: Final = tuple(TopKCase(width, rows) for width in (49_152, 151_936) for rows in (1, 4))
 GLU: Final = (

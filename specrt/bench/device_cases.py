@@ -15,7 +15,9 @@ from specrt.bench.cases import (
     DraftCase,
     EmbedCase,
     GluCase,
+    LatticeCase,
     LinearCase,
+    MarkovCase,
     MoeCase,
     MtpCase,
     NormCase,
@@ -75,6 +77,8 @@ GROUPS: Final[dict[str, tuple[tuple[Any, ...], ...]]] = {
     "mtp_project": (group(MtpCase("Q8_0", 4096, WIDTH, WIDTH, 1)),),
     "top_k": (group(TopKCase(VOCABULARY, 1)),),
     "draft_token": (group(DraftCase(1)),),
+    "lattice": (group(LatticeCase("Q8_0", 32_768, 256, 1, 16), (1, 8, 15)),),
+    "markov": (group(MarkovCase("Q8_0", 32_768, 256, WIDTH, 1)),),
     "accept": (group(AcceptCase(1, 1), (2, 8)),),
 }
 """By the op's name."""

@@ -20,6 +20,7 @@ from specrt.host.machine import choose_threads
 from specrt.kernels import KernelOps
 from specrt.kernels._module import expand, kernel_folder
 from specrt.kernels.emulator import Emulator
+from specrt.kernels.program import Launch
 from specrt.kernels.weights import FIELDS
 
 TYPES = {"WEIGHT_TYPE": tuple(FIELDS), "KV_TYPE": ("F32", "F16", "Q8_0")}
@@ -172,11 +173,11 @@ def _entries(
 
 
 class _Noting(Emulator):
-    """A device that runs nothing, and notes the most shared memory of each entry."""
+    """A device that runs nothing, and notes of each entry the launch with most shared memory."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.shared: dict[tuple[Module, str], int] = {}
+        self.launches: dict[tuple[Module, str], Launch] = {}
 
     def launch(
         self,
@@ -188,18 +189,25 @@ class _Noting(Emulator):
         shared_bytes: int = 0,
         defines: tuple[str, ...] = (),
     ) -> None:
+        new = Launch(file, entry, grid, block, args, shared_bytes, defines)
         place = Module(file, defines), entry
-        self.shared[place] = max(self.shared.get(place, 0), shared_bytes)
+        if shared_bytes >= self.launches.setdefault(place, new).shared_bytes:
+            self.launches[place] = new
 
 
-def shared_memory() -> dict[tuple[Module, str], int]:
-    """The most bytes that a case of verify-kernels asks for, by module and entry."""
+def noted_launches() -> dict[tuple[Module, str], Launch]:
+    """Of the cases of verify-kernels that with most shared memory, by module and entry."""
     device = _Noting()
     ops = KernelOps(device)
     for check in CHECKS:
         for case in check.cases:
             OPS[check.op].bind(ops, case).run()
-    return device.shared
+    return device.launches
+
+
+def shared_memory() -> dict[tuple[Module, str], int]:
+    """The most bytes that a case of verify-kernels asks for, by module and entry."""
+    return {place: launch.shared_bytes for place, launch in noted_launches().items()}
 
 
 def _show(architecture: int, kernels: Sequence[Kernel]) -> None:

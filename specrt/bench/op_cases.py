@@ -34,6 +34,7 @@ from specrt.bench.draft_calls import (
     bind_scale,
     bind_store_rows,
 )
+from specrt.bench.lattice_calls import bind_lattice, bind_markov
 from specrt.bench.op_calls import (
     Call,
     int8_arrays,
@@ -293,13 +294,26 @@ def filled_cache(ops: Ops, case: AttentionCase) -> Any:
 def attention_call(ops: Ops, case: AttentionCase, cache: Any) -> Call:
     """The last rows of the sequence in a cache over all of it."""
     step, q = _last_rows(ops, case), random_rows(ops, case.rows, case.heads * case.head_dim)
+    sinks = None
+    if case.block:
+        sinks = random_rows(ops, 1, case.heads)[0]
+        step.lowest[0] = case.length // 5
+        step.publish()
     out = ops.buffer(q.shape, np.float32)
     scale, softcap = case.head_dim**-0.5, case.softcap
     row_bytes = encode(np.zeros((1, 1, case.head_dim), np.float32), case.kv_type).nbytes
     return recorded(
         ops,
         lambda: ops.attention(
-            q, cache, step, scale=scale, window=case.window, out=out, softcap=softcap
+            q,
+            cache,
+            step,
+            scale=scale,
+            window=case.window,
+            out=out,
+            softcap=softcap,
+            ahead=case.block,
+            sinks=sinks,
         ),
         2 * case.length * case.kv_heads * row_bytes,
         out,
@@ -384,8 +398,10 @@ OPS: Final = MappingProxyType(
         "gated_delta": OpBench(cases.GATED_DELTA, bind_gated_delta, exact=False),
         "glu": OpBench(cases.GLU, bind_glu, exact=False, twin=_written),
         "head": OpBench(cases.HEAD, bind_head, twin=_fewer_outputs),
+        "lattice": OpBench(cases.LATTICE, bind_lattice, exact=False),
         "linear": OpBench(cases.LINEAR, bind_linear, twin=_fewer_outputs),
         "load_rows": OpBench(cases.LOAD_ROWS, bind_load_rows),
+        "markov": OpBench(cases.MARKOV, bind_markov, exact=False),
         "moe": OpBench(cases.MOE, bind_moe, exact=False),
         "mtp_project": OpBench(
             cases.MTP_PROJECT, bind_mtp_project, exact=False, twin=_fewer_outputs

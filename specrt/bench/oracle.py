@@ -108,9 +108,11 @@ class OracleOps(ReferenceOps):
         window: int,
         out: Array,
         softcap: float = 0.0,
+        ahead: bool = False,
+        sinks: Array | None = None,
     ) -> None:
         """See ``specrt.reference.attention``."""
-        self._do(_attention, q, cache, step, scale, window, softcap, out)
+        self._do(_attention, q, cache, step, scale, window, softcap, ahead, sinks, out)
 
     def head(
         self,
@@ -221,23 +223,38 @@ def _causal_conv(u: Array, weight: Array, layer: RecurrentLayer, step: Any, out:
 
 
 def _attention(
-    q: Array, cache: Any, step: Any, scale: float, window: int, softcap: float, out: Array
+    q: Array,
+    cache: Any,
+    step: Any,
+    scale: float,
+    window: int,
+    softcap: float,
+    ahead: bool,
+    sinks: Array | None,
+    out: Array,
 ) -> None:
     shape = (-1, cache.num_heads, cache.head_dim)
     keys, values = (
         decode(stored, cache.kv_type).reshape(shape).astype(np.float64)
         for stored in (cache.k, cache.v)
     )
-    for row, position in enumerate(step.positions[: len(q)]):
-        first = max(0, position - window + 1) if window else 0
-        seen = np.arange(first, position + 1) % keys.shape[0]  # a ring begins anew
+    positions = step.positions[: len(q)]
+    if sinks is None:
+        sinks = np.full(q.shape[1] // cache.head_dim, -np.inf)
+    sink = sinks.reshape(cache.num_heads, -1, 1).astype(np.float64)
+    for row, position in enumerate(positions):
+        first = max(step.lowest[0], position - window + 1 if window else 0)
+        last = positions[-1] if ahead else position
+        seen = np.arange(first, last + 1) % keys.shape[0]  # a ring begins anew
         k, v = (x[seen].transpose(1, 0, 2) for x in (keys, values))
         scores = q[row].reshape(cache.num_heads, -1, cache.head_dim) @ k.transpose(0, 2, 1)
         scores *= float(np.float32(scale))
         if softcap > 0:
             _cap(scores, softcap)
-        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        out[row] = (weights / weights.sum(axis=-1, keepdims=True) @ v).reshape(-1)
+        top = np.maximum(scores.max(axis=-1, keepdims=True), sink)
+        weights = np.exp(scores - top)
+        total = weights.sum(axis=-1, keepdims=True) + np.exp(sink - top)
+        out[row] = (weights / total @ v).reshape(-1)
 
 
 def _scale_and_cap(x: Array, scale: float, softcap: float) -> None:

@@ -60,9 +60,16 @@ class Pair:
 def pairs(
     llm: LLM, prompt: Prompt, params: SamplingParams, spec: Spec, rounds: int, turns: int = 1
 ) -> Iterator[Pair]:
-    """Converse that many times, both ways in alternating order, and compare.
+    """``conversations``; of several turns the first is not given, which is what one alone shows."""
+    for pair in conversations(llm, prompt, params, spec, rounds, turns):
+        if pair.turn > 1 or turns == 1:
+            yield pair
 
-    Of several turns the first is not given: it is what a conversation of one turn shows.
+
+def conversations(
+    llm: LLM, prompt: Prompt, params: SamplingParams, spec: Spec, rounds: int, turns: int
+) -> Iterator[Pair]:
+    """Converse that many times, both ways in alternating order, and compare every turn.
 
     Raises:
         WrongResultError: speculation changed an answer.
@@ -79,8 +86,7 @@ def pairs(
                 sides = runs(sessions, content, params, {"plain": "none", "spec": spec})
                 pair = Pair(prompt, turn, **sides)
                 check_equal(pair)
-                if turn > 1 or turns == 1:
-                    yield pair
+                yield pair
 
 
 def run(session: Session, content: str, params: SamplingParams, spec: Spec) -> Run:

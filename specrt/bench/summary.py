@@ -112,10 +112,15 @@ def totals(measured: Sequence[Pair]) -> Totals:
         plain_tokens_per_second=tokens / plain,
         spec_tokens_per_second=tokens / spec,
         ratio=plain / spec,
-        mean_ratio=float(np.exp(np.mean(np.log(ratios)))),
+        mean_ratio=geometric_mean(ratios),
         acceptance_rate=stats.acceptance_rate,
         acceptance_length=stats.acceptance_length,
     )
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """exp of the mean logarithm, of at least one value."""
+    return float(np.exp(np.mean(np.log(values))))
 
 
 def merged(all_stats: Sequence[Stats]) -> Stats:
@@ -143,6 +148,11 @@ def ms_per_step(stats: Stats) -> dict[str, float]:
     return {name: getattr(stats.phases, name) / max(1, steps[name]) for name in PER_STEP}
 
 
+def acceptance_at(stats: Stats) -> list[float]:
+    """The share of the drafts that reached a position which it was accepted in."""
+    return [a / d for a, d in zip(stats.accepted_at, stats.drafted_at, strict=True)]
+
+
 def _result(group: list[Pair]) -> Result:
     first = group[0]
     completion = first.spec.completion
@@ -163,7 +173,7 @@ def _result(group: list[Pair]) -> Result:
         declined=completion.stats.declined,
         acceptance_rate=stats.acceptance_rate,
         acceptance_length=stats.acceptance_length,
-        acceptance_at=[a / d for a, d in zip(stats.accepted_at, stats.drafted_at, strict=True)],
+        acceptance_at=acceptance_at(stats),
         num_draft_counts=stats.num_draft_counts,
         degenerate=degenerate(completion.token_ids),
     )

@@ -17,7 +17,9 @@ from specrt.bench.cases import (
     DraftCase,
     EmbedCase,
     GluCase,
+    LatticeCase,
     LinearCase,
+    MarkovCase,
     MoeCase,
     MtpCase,
     NormCase,
@@ -76,6 +78,11 @@ CHECKS: Final = (
             AttentionCase(kv_type, 9, 3, 64, 203, rows, 75, ring_pages=3)
             for kv_type in KV_TYPES
             for rows in (1, 17)
+        )
+        + tuple(
+            AttentionCase(kv_type, 9, 3, 64, 203, rows, window, ring_pages=ring_pages, block=True)
+            for kv_type in KV_TYPES
+            for rows, window, ring_pages in ((9, 0, 0), (17, 75, 3))
         ),
         exact=False,
     ),
@@ -141,6 +148,16 @@ CHECKS: Final = (
         exact=False,
     ),
     Check(
+        "lattice",
+        tuple(LatticeCase(kind, OUTPUTS, _width(kind), 3, 5) for kind in TYPES)
+        + tuple(
+            LatticeCase(kind, OUTPUTS, width, rows, k)
+            for kind, width in (("Q8_0", 1312), ("F16", 333))
+            for rows, k in ((1, 16), (2, 33), (7, 1))
+        ),
+        exact=False,
+    ),
+    Check(
         "linear",
         tuple(LinearCase(kind, OUTPUTS, _width(kind), rows) for kind in TYPES for rows in ROWS)
         + tuple(
@@ -161,6 +178,19 @@ CHECKS: Final = (
             for shape in ((1, 96), (5, 1312), (16, 42), (8, 36))
             for rows in (1, 9)
         ),
+    ),
+    Check(
+        "markov",
+        tuple(MarkovCase(kind, OUTPUTS, _width(kind), 64, 3) for kind in TYPES)
+        + tuple(
+            case
+            for kind, width in (("Q8_0", 96), ("F16", 333))
+            for case in (
+                MarkovCase(kind, 149, width, 1300, 3, "int8"),
+                MarkovCase(kind, 149, width, 333, 3, "int8x2"),
+            )
+        ),
+        exact=False,
     ),
     Check(
         "moe",

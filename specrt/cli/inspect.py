@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -30,18 +31,21 @@ def run(args: argparse.Namespace) -> int:
     from specrt.ops import cuda_problem
 
     path = find_model(args.model)
+    drafter = find_model(args.draft_model) if args.draft_model else None
     with open_gguf(path) as gguf:
         try:
-            plan = _plan(gguf, args)
+            plan = _plan(gguf, drafter, args)
             problem = cuda_problem() if args.device == "cuda" else None
             rows = [("runs here", f"no: {problem}" if problem else "yes"), *plan]
         except SpecrtError as error:
             rows = [("runs here", f"no: {error}")]
-    inspect(path, args.draft_model, plan=rows)
+    inspect(path, drafter, plan=rows)
     return 0
 
 
-def _plan(gguf: GGUFFile, args: argparse.Namespace) -> list[tuple[str, str]]:
+def _plan(
+    gguf: GGUFFile, drafter: str | os.PathLike[str] | None, args: argparse.Namespace
+) -> list[tuple[str, str]]:
     """Rows of the memory plan.
 
     Raises:
@@ -57,7 +61,7 @@ def _plan(gguf: GGUFFile, args: argparse.Namespace) -> list[tuple[str, str]]:
     device = args.device or "auto"
     if device == "auto":
         device = best_device()
-    with open_gguf(args.draft_model) if args.draft_model else nullcontext(gguf) as head:
+    with nullcontext(gguf) if drafter is None else open_gguf(drafter) as head:
         if head is not gguf:
             check_drafter(gguf, head)
         return memory_plan(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from specrt.assets import TINY
+from specrt.assets import FILES
 
 HELP = "fetch a small model"
 
@@ -18,14 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """The last line on stdout is the path of the file."""
-    from specrt.assets import embedded_model
     from specrt.cli.answer import tell
     from specrt.pull import pull
 
-    if args.name == TINY:
-        path = embedded_model()
+    if args.name in FILES:
+        path = FILES[args.name]
         card = path.parent / "MODEL_CARD.md"
-        tell(f"{TINY} comes with specrt: there is nothing to fetch; about it: {card}")
+        tell(f"{args.name} comes with specrt: there is nothing to fetch; about it: {card}")
         print(path)
     else:
         pull(args.name)

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from specrt.errors import MismatchError, UnsupportedError
+from specrt.errors import FormatError, MismatchError, UnsupportedError
 from specrt.gguf.reader import GGUFFile
 from specrt.gguf.strings import StringArray
 
@@ -33,7 +33,8 @@ SHARED_KEYS: Final = (
 
 
 TARGET_ID: Final = "specrt.target_id"
-"""Of both files where whoever trained them says which belong together."""
+MODEL_ID: Final = "specrt.model_id"
+"""Of a drafter and of its target, where whoever trained them says which belong together."""
 
 
 def is_nextn_file(file: GGUFFile) -> bool:
@@ -69,15 +70,7 @@ def check_drafter(target: GGUFFile, drafter: GGUFFile) -> None:
             f"{drafter.path}: {own_key} = {width}, but {target.path}: {width_key} = {expected}; "
             "take the drafter that was trained for this target"
         )
-    layers_key, blocks_key = f"{kind}.target_layers", f"{target.architecture}.block_count"
-    layers = drafter.get(layers_key, np.ndarray, None)
-    num_layers = target.get(blocks_key, int)
-    num_layers -= target.get(f"{target.architecture}.nextn_predict_layers", int, 0)
-    if layers is not None and len(layers) and not 0 <= layers.min() <= layers.max() <= num_layers:
-        raise MismatchError(
-            f"{drafter.path}: {layers_key} = {layers.tolist()}, but {target.path}: {blocks_key} "
-            f"without draft heads = {num_layers}; take the drafter that was trained for this target"
-        )
+    _check_target_layers(target, drafter)
     tokens_key = "tokenizer.ggml.tokens"
     tokens, own = (file.get(tokens_key, StringArray, None) for file in (target, drafter))
     if tokens is not None and own is not None and len(tokens) != len(own):
@@ -85,11 +78,13 @@ def check_drafter(target: GGUFFile, drafter: GGUFFile) -> None:
             f"{drafter.path}: {tokens_key} holds {len(own)} tokens, but {target.path}: "
             f"{tokens_key} holds {len(tokens)}; take the drafter that was trained for this target"
         )
-    own, expected = (file.get(TARGET_ID, str, None) for file in (drafter, target))
-    if own is not None and expected is not None and own != expected:
+    if tokens is not None and own is None:
+        _check_vocab_size(target, drafter, len(tokens))
+    trained_for, is_target = drafter.get(TARGET_ID, str, None), target.get(MODEL_ID, str, None)
+    if None not in (trained_for, is_target) and trained_for != is_target:
         raise MismatchError(
-            f"{drafter.path}: {TARGET_ID} = {own}, but {target.path} is {expected}; take the "
-            "drafter that was trained for this target"
+            f"{drafter.path}: {TARGET_ID} = {trained_for}, but {target.path}: {MODEL_ID} = "
+            f"{is_target}; take the drafter that was trained for this target"
         )
     if kind not in WIDTH_KEYS:
         _check_nextn(target, drafter)
@@ -99,6 +94,46 @@ def check_drafter(target: GGUFFile, drafter: GGUFFile) -> None:
         f"{drafter.path}: {kind} drafters do not run here yet; load the target without a draft "
         "model, n-gram drafting needs none"
     )
+
+
+def _check_target_layers(target: GGUFFile, drafter: GGUFFile) -> None:
+    """Check which of the target's residuals the drafter reads.
+
+    Raises:
+        FormatError: these are no layers.
+        MismatchError: the target has fewer.
+    """
+    key, blocks_key = f"{drafter.architecture}.target_layers", f"{target.architecture}.block_count"
+    layers = drafter.get(key, np.ndarray, None)
+    if layers is None:
+        return
+    if not len(layers) or layers.dtype.kind not in "iu":
+        raise FormatError(
+            f"{drafter.path}: {key} = {layers.tolist()} ({layers.dtype}), expected the numbers of "
+            "layers: convert the drafter again"
+        )
+    num_layers = target.get(blocks_key, int)
+    num_layers -= target.get(f"{target.architecture}.nextn_predict_layers", int, 0)
+    if not 0 <= layers.min() <= layers.max() <= num_layers:
+        raise MismatchError(
+            f"{drafter.path}: {key} = {layers.tolist()}, but {target.path}: {blocks_key} "
+            f"without draft heads = {num_layers}; take the drafter that was trained for this target"
+        )
+
+
+def _check_vocab_size(target: GGUFFile, drafter: GGUFFile, num_tokens: int) -> None:
+    """Check what a drafter without a tokenizer says of its vocabulary.
+
+    Raises:
+        MismatchError: the target's has another size.
+    """
+    key = f"{drafter.architecture}.vocab_size"
+    size = drafter.get(key, int, num_tokens)
+    if size != num_tokens:
+        raise MismatchError(
+            f"{drafter.path}: {key} = {size}, but {target.path}: tokenizer.ggml.tokens holds "
+            f"{num_tokens}; take the drafter that was trained for this target"
+        )
 
 
 def _check_nextn(target: GGUFFile, drafter: GGUFFile) -> None:

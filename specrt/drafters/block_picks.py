@@ -17,6 +17,9 @@ from specrt.models.blocks import Workspace
 from specrt.models.loader import Dims, Loader
 from specrt.ops import Acts, Array, Ops, StepInputs, Weight
 
+MAX_TOP = 64
+"""Candidates of a row at most."""
+
 TOP = 10
 """The likelihood of an id is that among so many of the likeliest."""
 
@@ -162,10 +165,11 @@ class Selector:
         """
         gguf = loader.gguf
         rank, num = (gguf.get(f"dflash.selector_{key}", int) for key in ("rank", "top_k"))
-        if rank < 1 or not 1 <= num <= shape[2]:
+        most = min(MAX_TOP, shape[2])
+        if rank < 1 or not 1 <= num <= most:
             raise FormatError(
-                f"{gguf.path}: dflash.selector_rank = {rank} and selector_top_k = {num}, expected "
-                f"at least 1, and 1 to {shape[2]}"
+                f"{gguf.path}: dflash.selector_rank = {rank} and dflash.selector_top_k = {num}, "
+                f"expected at least 1, and 1 to {most}"
             )
         gate = loader.weight("selector_hidden.weight", rank, dims.width, role="int8x2")
         tables = [

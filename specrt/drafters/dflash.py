@@ -2,97 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from specrt.drafters.block_picks import Likeliest, Markov, Picks, Selector
+from specrt.drafters.dflash_keys import DFlashKeys, Generation
 from specrt.drafters.dflash_layer import DFlashLayer
-from specrt.errors import FormatError, MismatchError, UnsupportedError
+from specrt.drafters.reduced_head import read_names
+from specrt.errors import FormatError, MismatchError
 from specrt.gguf.reader import GGUFFile
 from specrt.models.blocks import Trunk
-from specrt.models.loader import (
-    MAX_CONTEXT,
-    Dims,
-    Loader,
-    linear_rope_scale,
-    make_rope,
-    positive,
-)
-from specrt.ops import Activation, Array, Rope, Weight
-from specrt.options import MAX_DRAFT
-
-ACTIVATIONS: dict[str, Activation] = {
-    "silu": "silu",
-    "gelu": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class DFlashKeys:
-    """What a drafter's file says beside the hyperparameters that all architectures share.
-
-    Args:
-        block_size: B, rows of a block.
-        target_layers: the target's residuals that it reads, those entering these layers, in order.
-        mask_token: the id in the rows behind the anchor.
-        causal: whether a row of the block does not see those behind it.
-        windows: the sliding window of each layer, 0 for all keys.
-        embedding_scale: multiplies the embedding rows.
-        attention_scale: of the scores.
-        value_scale: multiplies what each attention adds.
-        activation: of the feed-forwards.
-        samples_anchor: the anchor's row drafts too (DSpark).
-        logit_scale, softcap: of the logits (DFlash2).
-    """
-
-    block_size: int
-    target_layers: tuple[int, ...]
-    mask_token: int
-    causal: bool
-    windows: tuple[int, ...]
-    embedding_scale: float
-    attention_scale: float
-    value_scale: float
-    activation: Activation
-    samples_anchor: bool
-    logit_scale: float
-    softcap: float
-
-    @classmethod
-    def read(cls, gguf: GGUFFile, dims: Dims) -> DFlashKeys:
-        """Read and check the keys ``dflash.*``.
-
-        Raises:
-            MismatchError: a required key is missing.
-            FormatError: a value is impossible.
-            UnsupportedError: the block is longer than a draft can be.
-        """
-        name = gguf.get("dflash.hidden_activation", str, "silu")
-        if name not in ACTIVATIONS:
-            raise UnsupportedError(
-                f"{gguf.path}: dflash.hidden_activation = {name!r}, expected one of "
-                f"{', '.join(ACTIVATIONS)}"
-            )
-        markov = "markov_w1.weight" in gguf.tensors
-        samples_anchor = markov and gguf.get("dflash.sample_from_anchor", bool, True)
-        selects = "selector_hidden.weight" in gguf.tensors
-        return cls(
-            block_size=_block_size(gguf, samples_anchor),
-            target_layers=_target_layers(gguf),
-            mask_token=gguf.get("tokenizer.ggml.mask_token_id", int),
-            causal=gguf.get("dflash.attention.causal", bool, False),
-            windows=sliding_windows(gguf, dims.num_layers),
-            embedding_scale=_factor(gguf, "dflash.embedding_scale", 1.0),
-            attention_scale=_factor(gguf, "dflash.attention.scale", 1 / math.sqrt(dims.head_dim)),
-            value_scale=_factor(gguf, "dflash.attention.value_scale", 1.0),
-            activation=ACTIVATIONS[name],
-            samples_anchor=samples_anchor,
-            logit_scale=_factor(gguf, "dflash.logit_scale", 1.0) if selects else 1.0,
-            softcap=_factor(gguf, "dflash.final_logit_softcapping", 0.0) if selects else 0.0,
-        )
+from specrt.models.loader import Dims, Loader, linear_rope_scale, make_rope, positive
+from specrt.ops import Array, Rope, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +68,11 @@ class DFlashWeights:
         size = (trunk.dims.vocab_size, width)
         embedding, output = trunk.token_embd, trunk.output
         if loader.has("token_embd.weight"):
-            tied = not loader.has("output.weight")
-            embedding = loader.weight("token_embd.weight", *size)
-            output = embedding if tied else output
-        names = _names(loader, trunk.dims.vocab_size)
+            if loader.has("output.weight"):
+                embedding = loader.table("token_embd.weight", *size)
+            else:
+                embedding = output = loader.weight("token_embd.weight", *size)
+        names = read_names(loader, trunk.dims.vocab_size)
         if loader.has("output.weight"):
             rows = size[0] if names is None else len(names)
             output = loader.weight("output.weight", rows, width)
@@ -167,7 +90,7 @@ class DFlashWeights:
             embedding=embedding,
             output=output,
             names=names,
-            picks=_picks(loader, dims, output, names, num_seqs, rows),
+            picks=_picks(loader, keys.generation, dims, output, names, num_seqs, rows),
         )
         loader.finish()
         return weights
@@ -179,91 +102,48 @@ class DFlashWeights:
         return [self.encoder, *layers, *self.picks.weights]
 
 
-def sliding_windows(gguf: GGUFFile, num_layers: int) -> tuple[int, ...]:
-    """The window of each layer, 0 for all keys.
-
-    Raises:
-        MismatchError: one of the two keys is missing.
-        FormatError: a value is impossible.
-    """
-    key = "dflash.attention.sliding_window"
-    pattern = f"{key}_pattern"
-    if key not in gguf.metadata and pattern not in gguf.metadata:
-        return (0,) * num_layers
-    window = positive(gguf, key, most=MAX_CONTEXT)
-    slides = gguf.get(pattern, np.ndarray)
-    if len(slides) != num_layers:
-        raise FormatError(f"{gguf.path}: {pattern} names {len(slides)} layers, not {num_layers}")
-    return tuple(window if sliding else 0 for sliding in slides.tolist())
-
-
-def _block_size(gguf: GGUFFile, samples_anchor: bool) -> int:
-    most = MAX_DRAFT if samples_anchor else MAX_DRAFT + 1
-    size = positive(gguf, "dflash.block_size")
-    if not (1 if samples_anchor else 2) <= size <= most:
-        raise UnsupportedError(f"{gguf.path}: dflash.block_size = {size}, expected 2 to {most}")
-    return size
-
-
-def _target_layers(gguf: GGUFFile) -> tuple[int, ...]:
-    layers = tuple(gguf.get("dflash.target_layers", np.ndarray).tolist())
-    if not layers or len(set(layers)) != len(layers):
-        raise FormatError(
-            f"{gguf.path}: dflash.target_layers = {list(layers)}, expected different layers"
-        )
-    return layers
-
-
-def _factor(gguf: GGUFFile, key: str, default: float) -> float:
-    value = gguf.get(key, float, default)
-    if not (math.isfinite(value) and abs(value) <= 1e30):
-        raise FormatError(f"{gguf.path}: {key} = {value}, expected a number within 1e30")
-    return value
-
-
 def _rope(loader: Loader, dims: Dims, positions: int) -> Rope:
-    """Half-split pairs; sections of a drafter whose target has some turn alike for text."""
-    gguf = loader.gguf
-    count = "dflash.rope.dimension_count"
-    num_rot = positive(gguf, count, default=dims.head_dim, most=dims.head_dim)
-    divisors = None
-    if loader.has("rope_freqs.weight"):
-        divisors = loader.tensor("rope_freqs.weight", (num_rot // 2,)).numpy()
-    return make_rope(
-        loader.ops,
-        base=gguf.get("dflash.rope.freq_base", float, 10000.0),
-        num_rot=num_rot,
-        context=positions,
-        pairing="neox",
-        scale=linear_rope_scale(gguf),
-        divisors=divisors,
-    )
-
-
-def _names(loader: Loader, vocab_size: int) -> np.ndarray | None:
-    """``d2t``: the target's id of each row of a reduced head.
+    """Half-split pairs; sections of a drafter whose target has some turn alike for text.
 
     Raises:
-        FormatError: these are no ids of the target.
+        FormatError: the sections are impossible, or stand beside divisors.
+        MismatchError: no table can be made.
     """
-    if not loader.has("d2t"):
-        return None
-    path, size = loader.gguf.path, loader.gguf.tensors["d2t"].shape
-    names = np.array(loader.tensor("d2t", size).numpy())
-    if names.ndim != 1 or names.dtype.kind != "i" or not len(names):
-        raise FormatError(f"{path}: d2t is {names.dtype} {names.shape}, expected a list of ids")
-    if not 0 <= names.min() <= names.max() < vocab_size:
+    gguf = loader.gguf
+    num_rot = positive(
+        gguf, "dflash.rope.dimension_count", default=dims.head_dim, most=dims.head_dim
+    )
+    key, divisors = "dflash.rope.dimension_sections", None
+    sections = gguf.get(key, np.ndarray, np.array([num_rot // 2]))
+    if sections.dtype.kind not in "iu" or sections.min() < 0 or sections.sum() != num_rot // 2:
         raise FormatError(
-            f"{path}: d2t has ids from {names.min()} to {names.max()}, expected 0 to "
-            f"{vocab_size - 1}"
+            f"{gguf.path}: {key} = {sections.tolist()}, expected sections of the {num_rot // 2} "
+            "pairs that turn"
         )
-    if "output.weight" not in loader.gguf.tensors:
-        raise MismatchError(f"{path}: d2t without output.weight: it names the rows of such a head")
-    return names.astype(np.int32)
+    if loader.has("rope_freqs.weight"):
+        if key in gguf.metadata:
+            raise FormatError(
+                f"{gguf.path}: both {key} and rope_freqs.weight, expected one of them: convert the "
+                "drafter again"
+            )
+        divisors = loader.tensor("rope_freqs.weight", (num_rot // 2,)).numpy()
+    try:
+        return make_rope(
+            loader.ops,
+            base=gguf.get("dflash.rope.freq_base", float, 10000.0),
+            num_rot=num_rot,
+            context=positions,
+            pairing="neox",
+            scale=linear_rope_scale(gguf),
+            divisors=divisors,
+        )
+    except MismatchError as error:
+        raise MismatchError(f"{gguf.path}: {error}") from None
 
 
 def _picks(
     loader: Loader,
+    generation: Generation,
     dims: Dims,
     output: Weight,
     names: np.ndarray | None,
@@ -272,9 +152,9 @@ def _picks(
 ) -> Picks:
     """How the file's generation gets from logits to ids."""
     shape = (num_seqs, num_rows, output.shape[0])
-    if loader.has("selector_hidden.weight"):
+    if generation == "DFlash2":
         return Selector.load(loader, dims, shape, names)
-    if loader.has("markov_w1.weight"):
+    if generation == "DSpark":
         return Markov.load(loader, dims, shape, names)
     return Likeliest(loader.ops, shape, names)
 
@@ -298,7 +178,7 @@ def _check_target(gguf: GGUFFile, keys: DFlashKeys, dims: Dims, trunk: Trunk) ->
         )
     own = (keys.logit_scale, keys.softcap)
     expected = (trunk.logit_scale, trunk.softcap)
-    if "selector_hidden.weight" in gguf.tensors and own != expected:
+    if keys.generation == "DFlash2" and own != expected:
         raise MismatchError(
             f"{gguf.path}: dflash.logit_scale = {own[0]} and final_logit_softcapping = {own[1]}, "
             f"but {target} has {expected[0]} and {expected[1]}: the selector weighs logits of the "

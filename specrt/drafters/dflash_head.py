@@ -47,6 +47,7 @@ class DFlashHead:
         target: its ops, its slots, its context and its tapped rows.
 
     Attributes:
+        title: what it is, for people.
         weights: as given.
         passes: its forwards.
     """
@@ -55,6 +56,7 @@ class DFlashHead:
 
     def __init__(self, weights: DFlashWeights, target: Decoder) -> None:
         keys = weights.keys
+        self.title = f"{keys.generation}, blocks of {keys.block_size}"
         self.block_size = keys.block_size
         self.num_drafting = keys.block_size - (0 if keys.samples_anchor else 1)
         self.taps = frozenset(map(residual_entering, keys.target_layers))

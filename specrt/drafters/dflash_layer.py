@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from specrt.ops import Acts, Array, Rope, Weight
 from specrt.state.recurrent import MAX_CONV
 
 if TYPE_CHECKING:
-    from specrt.drafters.dflash import DFlashKeys
+    from specrt.drafters.dflash_keys import DFlashKeys
 
 VARYING, BETWEEN = 4, 0
 """Of the workspace's outs: coefficients of the convolution, which stay to the end of an attention
@@ -47,8 +48,8 @@ class BlockConv:
         group = gguf.get("dflash.conv_group_size", int)
         if not 1 <= kernel <= MAX_CONV or group < 1 or dims.width % group:
             raise FormatError(
-                f"{gguf.path}: dflash.conv_kernel_size = {kernel} and conv_group_size = {group}, "
-                f"expected 1 to {MAX_CONV}, and a divisor of {dims.width}"
+                f"{gguf.path}: dflash.conv_kernel_size = {kernel} and dflash.conv_group_size = "
+                f"{group}, expected 1 to {MAX_CONV}, and a divisor of {dims.width}"
             )
         rows = 2 * kernel * (dims.width // group)
         return cls(
@@ -160,7 +161,7 @@ class DFlashLayer:
             around_attention=branch("attn", "post_attention_norm", keys.value_scale),
             ffn=FeedForwardWeights.load(loader, dims, layer),
             around_ffn=branch("ffn", "post_ffw_norm", 1.0),
-            output_scale=float(loader.tensor(scale, (1,)).numpy()[0]) if has_scale else 1.0,
+            output_scale=_finite(loader, scale) if has_scale else 1.0,
             keys=keys,
         )
 
@@ -202,3 +203,15 @@ class DFlashLayer:
             around.leave(f, dims.eps)
         if self.output_scale != 1:
             f.ops.scale(f.x, self.output_scale, out=f.x)
+
+
+def _finite(loader: Loader, name: str) -> float:
+    """A tensor of one number.
+
+    Raises:
+        FormatError: it is none.
+    """
+    (value,) = loader.values(name, (1,)).tolist()
+    if not math.isfinite(value):
+        raise FormatError(f"{loader.gguf.path}: {name} = {value}, expected a number")
+    return float(value)

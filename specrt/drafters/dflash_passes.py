@@ -131,8 +131,8 @@ class DFlashPasses:
 
     def _drafting_rows(self, num_seqs: int, num_drafting: int) -> Array:
         """[B n] int32: the rows of B blocks that draft."""
-        rows = np.arange(num_seqs * self._size, dtype=np.int32).reshape(num_seqs, self._size)
-        rows = rows[:, self._skipped : self._skipped + num_drafting].reshape(-1)
+        blocks = np.arange(num_seqs * self._size, dtype=np.int32).reshape(num_seqs, self._size)
+        rows = blocks[:, self._skipped : self._skipped + num_drafting].reshape(-1)
         chosen = self._ops.buffer(rows.shape, np.int32)
         self._ops.assign(chosen, rows)
         return chosen

@@ -73,6 +73,7 @@ class NextNHead:
     """
 
     kind: Literal["per_token"] = "per_token"
+    title = "NextN"
     block_size = 1
     taps = frozenset({FINAL_HIDDEN})
 
@@ -90,7 +91,7 @@ class NextNHead:
             state, end = self._state(sequence), start_pos + len(tokens)
             if start_pos > state.heard:
                 continue  # rows between are missing, so these are of no use
-            if state.heard - state.taken_in > WAITING:  # a call for earlier rows has failed
+            if start_pos - state.taken_in > WAITING:  # a call for earlier rows has failed
                 del sequence.drafter_states[self]
                 continue
             state.hear(start_pos, end)

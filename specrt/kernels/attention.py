@@ -57,7 +57,7 @@ def attention(
         return
     num_rows, num_heads = len(q), q.shape[1] // cache.head_dim
     per_head = num_heads // cache.num_heads
-    max_spans = _max_spans(step, window, num_rows - 1 if ahead else 0)
+    max_spans = _max_spans(step, window, len(step.positions) - 1 if ahead else 0)
     tile = min(_most_queries(cache), -(-num_rows * per_head // WARPS) * WARPS)
     num_runs = min(len(step.row_offsets) - 1, -(-tile // per_head), num_rows)
     grid = (-(-num_rows * per_head // tile), cache.num_heads, num_runs)
@@ -82,12 +82,21 @@ def attention(
     types = kv_defines(cache)
     device.launch("attention", "attention_pages", grid, 32 * WARPS, args, shared_bytes, types)
     if partials is not None:
-        dims = cache.head_dim
-        sizes = (num_rows, num_heads, dims, window, max_spans)
-        args = (partials, out, sinks, step.positions, step.row_seqs, *sight, *map(np.int32, sizes))
-        grid = (-(-num_rows * num_heads // WARPS), -(-dims // 128), 1)
-        entry = f"attention_merge_{'x4' if dims % 4 == 0 else 'x1'}"
-        device.launch("attention", entry, grid, 32 * WARPS, args, 0, types)
+        arrays = (partials, out, sinks, step.positions, step.row_seqs, *sight)
+        _merge(device, arrays, (num_rows, num_heads, cache.head_dim, window, max_spans), types)
+
+
+def _merge(
+    device: Device,
+    arrays: tuple[Array, ...],
+    sizes: tuple[int, int, int, int, int],
+    types: tuple[str, ...],
+) -> None:
+    num_rows, num_heads, dims, *_ = sizes
+    grid = (-(-num_rows * num_heads // WARPS), -(-dims // 128))
+    entry = f"attention_merge_{'x4' if dims % 4 == 0 else 'x1'}"
+    args = (*arrays, *map(np.int32, sizes))
+    device.launch("attention", entry, grid, 32 * WARPS, args, 0, types)
 
 
 def scratch_floats(num_rows: int, width: int, cache: KernelKVLayer, step: StepInputs) -> int:

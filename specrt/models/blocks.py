@@ -144,18 +144,19 @@ class AttentionWeights:
         prefix = f"blk.{layer}.attn"
         q_rows = dims.heads[layer] * dims.head_dim
         kv_rows = dims.kv_heads[layer] * dims.head_dim
-        v: Weight | None
+        v: Weight | None = None
         if loader.has(f"{prefix}_qkv.weight"):
             heights = (q_rows, kv_rows, kv_rows)
             q, k, v = loader.slices(f"{prefix}_qkv.weight", heights, dims.width)
         else:
-            q, k, v = (
-                loader.weight(f"{prefix}_{n}.weight", rows, dims.width, bias=f"{prefix}_{n}.bias")
-                if n != "v" or not may_share or loader.has(f"{prefix}_v.weight")
-                else None
-                for n, rows in (("q", q_rows), ("k", kv_rows), ("v", kv_rows))
-            )
-            assert q is not None and k is not None
+
+            def projection(name: str, rows: int) -> Weight:
+                name = f"{prefix}_{name}"
+                return loader.weight(f"{name}.weight", rows, dims.width, bias=f"{name}.bias")
+
+            q, k = projection("q", q_rows), projection("k", kv_rows)
+            if not may_share or loader.has(f"{prefix}_v.weight"):
+                v = projection("v", kv_rows)
         output = loader.weight(
             f"{prefix}_output.weight", dims.width, q_rows, bias=f"{prefix}_output.bias"
         )

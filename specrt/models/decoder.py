@@ -183,8 +183,8 @@ class Decoder:
             rows = 1 << (rows.bit_length() - 1)
             chunk = tokens[done : done + rows]
             tap_rows = self.feed([Window(sequence, chunk, start)], taps)
-            following = tokens[done + rows : done + rows + 1] or [None]
-            yield from self.tap_rows.fed(sequence, start, [*chunk, *following], tap_rows)
+            following = tokens[done + rows] if done + rows < len(tokens) else None
+            yield from self.tap_rows.fed(sequence, start, chunk, following, tap_rows)
             done += rows
             start += rows
             sequence.cursor = sequence.cursor.fed(rows)

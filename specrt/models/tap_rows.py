@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -62,15 +61,22 @@ class TapRows:
             start = stop
 
     def fed(
-        self, sequence: Sequence, start: int, tokens: list[int | None], taps: Mapping[Tap, Array]
+        self,
+        sequence: Sequence,
+        start: int,
+        tokens: list[int],
+        following: int | None,
+        taps: Mapping[Tap, Array],
     ) -> Iterator[Kept]:
         """The rows of a prompt's chunk, of which those with taps go to their rings piece by piece.
 
         Args:
-            tokens: the chunk's, and the one behind it, None if it is not known.
+            start: the position of the first token.
+            tokens: the chunk's.
+            following: the id behind them, None if it is not known.
             taps: [rows, D] float32 of each, in the order of the tokens.
         """
-        num_rows, begin = len(tokens) - 1, 0
+        num_rows, begin = len(tokens), 0
         while begin < num_rows:
             place = (start + begin) % RING
             most = min(PIECE, RING - place) if taps else num_rows
@@ -79,8 +85,8 @@ class TapRows:
             for tap, fed in taps.items():
                 rows[tap] = self.ring(tap)[sequence.slot, place : place + end - begin]
                 self._ops.copy(fed[begin:end], out=rows[tap])
-            piece: list[Any] = tokens[begin:end]
-            yield Kept(sequence, start + begin, piece, tokens[end], rows)
+            next_token = tokens[end] if end < num_rows else following
+            yield Kept(sequence, start + begin, tokens[begin:end], next_token, rows)
             begin = end
 
     def read(self, tap: Tap, slot: int, first: int, end: int) -> np.ndarray:

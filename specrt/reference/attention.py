@@ -36,7 +36,7 @@ def attention(
     last, as a chunk with ``m = sink``, ``l = 1``, ``o = 0``.
 
     Args:
-        q: [T, H * Dh] f32.
+        q: [T, H * Dh] f32, of the step's first T rows; others that they see may follow.
         step: ``positions`` and ``row_seqs`` of the T rows, ``lowest``, with ``ahead``
             ``row_offsets``, and the tables of pages.
         scale: Rounded to float32.

@@ -59,8 +59,9 @@ def few(monkeypatch):
 def kernels(op, case):
     """How many a call launches: rows behind 130 positions are merged, the head finds its best,
     experts' rows are grouped, multiplied, gated, multiplied and mixed, drafts prepared and
-    projected."""
-    return {"attention": 2, "head": 2, "moe": 5, "mtp_project": 2}.get(op, 1)
+    projected, the rows of a block by turns prepared and multiplied, and the last one noted."""
+    counts = {"attention": 2, "head": 2, "moe": 5, "mtp_project": 2}
+    return 2 * case["rows"] + 1 if op == "markov" else counts.get(op, 1)
 
 
 def test_every_op_is_timed_by_the_devices_clock(cupy, few, tmp_path, monkeypatch, capsys):

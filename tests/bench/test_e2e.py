@@ -41,11 +41,10 @@ def strings(value):
         yield value
 
 
-@pytest.mark.parametrize("command", [[], ["e2e"]])
-def test_one_prompt(path, tmp_path, capsys, command):
+def test_one_prompt(path, tmp_path, capsys):
     file = tmp_path / "out.json"
     flags = ["--model", path, *FEW, "--json", str(file), "--spec-draft", "3", "--threads", "1"]
-    assert main([*command, *flags]) == 0
+    assert main(["e2e", *flags]) == 0
     printed = capsys.readouterr().out
     assert "fact-primes" in printed and "peak memory" in printed
     saved = json.loads(file.read_text())
@@ -73,7 +72,18 @@ def test_the_launches_of_a_greedy_step_are_told(path, tmp_path, capsys, monkeypa
     """One graph on a GPU; on the emulator, which has no graphs, all of its kernels."""
     monkeypatch.setitem(sys.modules, "cupy", FakeCupy())
     file = tmp_path / "out.json"
-    flags = ["--model", path, *FEW, "--device", device, "--context", "96", "--json", str(file)]
+    flags = [
+        "e2e",
+        "--model",
+        path,
+        *FEW,
+        "--device",
+        device,
+        "--context",
+        "96",
+        "--json",
+        str(file),
+    ]
     assert main([*flags, "--tokens", "2", "--pairs", "1"]) == 0
     launches = json.loads(file.read_text())["launches_per_step"]
     assert launches == 1 if device == "cuda" else launches > 10
@@ -94,7 +104,18 @@ def test_one_launch_per_greedy_step_is_a_bound_where_there_are_graphs(
     if fails:
         monkeypatch.setattr(FakeStream, "begin_capture", begin_capture)
     file = tmp_path / "out.json"
-    flags = ["--model", path, *FEW, "--device", "cuda", "--context", "96", "--json", str(file)]
+    flags = [
+        "e2e",
+        "--model",
+        path,
+        *FEW,
+        "--device",
+        "cuda",
+        "--context",
+        "96",
+        "--json",
+        str(file),
+    ]
     flags += ["--graph-budget", str(budget), "--tokens", "2", "--pairs", "1"]
     assert main(flags) == status
     bounds = json.loads(file.read_text())["bounds"]
@@ -105,7 +126,7 @@ def test_one_launch_per_greedy_step_is_a_bound_where_there_are_graphs(
 
 def test_later_turns_of_a_session(path, tmp_path):
     file = tmp_path / "out.json"
-    assert main(["--model", path, *FEW, "--turns", "3", "--json", str(file)]) == 0
+    assert main(["e2e", "--model", path, *FEW, "--turns", "3", "--json", str(file)]) == 0
     results = json.loads(file.read_text())["results"]
     assert [result["turn"] for result in results] == [2, 3]
     assert all(result["cached_tokens"] > 0 for result in results)
@@ -160,7 +181,7 @@ def test_a_changed_answer_is_exit_1_without_a_time(path, tmp_path, monkeypatch, 
 
     monkeypatch.setattr("specrt.bench.pairs.check_equal", wrong)
     file = tmp_path / "out.json"
-    assert main(["--model", path, *FEW, "--json", str(file)]) == 1
+    assert main(["e2e", "--model", path, *FEW, "--json", str(file)]) == 1
     captured = capsys.readouterr()
     assert "speculation changed token_ids" in captured.err
     assert captured.out == "" and not file.exists()
@@ -173,7 +194,7 @@ def test_an_interrupt_keeps_what_was_measured(path, tmp_path, monkeypatch, capsy
 
     monkeypatch.setattr(e2e, "pairs", interrupted)
     file = tmp_path / "out.json"
-    assert main(["--model", path, *FEW, "--json", str(file)]) == 130
+    assert main(["e2e", "--model", path, *FEW, "--json", str(file)]) == 130
     saved = json.loads(file.read_text())
     assert saved["complete"] is False and saved["results"][0]["pairs"] == 1
     assert "fact-primes" in capsys.readouterr().out
@@ -184,14 +205,14 @@ def test_an_interrupt_before_the_first_pair(path, tmp_path, monkeypatch, capsys)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(e2e, "pairs", interrupted)
-    assert main(["--model", path, *FEW, "--json", str(tmp_path / "out.json")]) == 130
+    assert main(["e2e", "--model", path, *FEW, "--json", str(tmp_path / "out.json")]) == 130
     assert capsys.readouterr().out == ""
 
 
 def test_without_a_model_the_embedded_one_answers_its_own_prompts(tmp_path, capsys):
     file = tmp_path / "out.json"
     flags = ["--tokens", "12", "--pairs", "1", "--threads", "1", "--json", str(file)]
-    assert main(flags) == 0
+    assert main(["e2e", *flags]) == 0
     saved = json.loads(file.read_text())
     assert saved["model"]["file"] == embedded_model().name
     assert [one["prompt"] for one in saved["results"]] == [one.id for one in prompts_for(None)]
@@ -244,8 +265,8 @@ def test_the_drafters_share_of_the_prefill_counts(path):
     ],
 )
 def test_wrong_arguments_are_one_line_and_exit_2(path, capsys, flags, message):
-    if "--model" not in flags and flags[0] not in ("ops", "host", "governor"):
-        flags = ["--model", path, *flags]
+    if flags[0] not in ("ops", "host", "governor"):
+        flags = ["e2e", *([] if "--model" in flags else ["--model", path]), *flags]
     assert main(flags) == 2
     captured = capsys.readouterr()
     assert message in captured.err and captured.out == ""

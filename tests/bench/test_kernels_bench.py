@@ -69,6 +69,37 @@ def test_what_is_counted_in_ptx():
     assert (one.matrix_products, one.dot_products, one.stores) == (1, 1, 1)
 
 
+LOOPS = """.text.one:
+        /*0000*/                   MOV R1, R2 ;
+.L_x_1:
+        /*0010*/                   IADD3 R1, R2, RZ, RZ ;
+.L_x_0:
+        /*0020*/                   IDP.4A.S8.S8 R1, R2, R3, R1 ;
+        /*0030*/              @!P0 BRA `(.L_x_0) ;
+        /*0040*/               @P1 BRA `(.L_x_2) ;
+        /*0050*/                   BRA `(.L_x_1) ;
+.L_x_2:
+        /*0060*/                   STG.E [R2.64], R4 ;
+        /*0070*/                   EXIT ;
+        /*0080*/                   BRA `(.L_x_1) ;
+.L_x_3:
+        /*0090*/                   BRA `(.L_x_3);
+        /*00a0*/                   NOP;
+"""
+
+
+def test_loops_are_those_before_the_end(tmp_path):
+    tool = tmp_path / "nvdisasm"
+    tool.write_text(f"#!/bin/sh\ncat <<'END'\n{LOOPS}END\n")
+    tool.chmod(0o755)
+    (one,) = disassembled(str(tool), b"code").values()
+    inner, outer, trap = one.loops
+    assert (inner.first, inner.last, inner.products) == (2, 3, 1)
+    assert (outer.first, outer.last, outer.products) == (1, 5, 1)
+    assert inner.within(outer) and not outer.within(inner) and inner.count == 2
+    assert trap.count == 1 and one.count == 10
+
+
 def test_the_modules_and_their_shared_memory():
     modules = kernels.all_modules()
     assert len({module.name for module in modules}) == len(modules)

@@ -14,6 +14,7 @@ from specrt.bench.cases import (
     AttentionCase,
     DraftCase,
     LinearCase,
+    MarkovCase,
     RecurrentCase,
     RopeCase,
 )
@@ -29,7 +30,7 @@ def small(case):
     """The case with sizes that portable C computes at once."""
     if isinstance(case, AcceptCase | DraftCase):
         return case
-    if isinstance(case, LinearCase):
+    if isinstance(case, LinearCase | MarkovCase):
         return replace(case, outputs=64, width=256)
     if isinstance(case, AttentionCase | RopeCase):
         return replace(case, length=70)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from emulated import needs_emulator
 
-from specrt.bench import ops_around
-from specrt.bench.ops_around import PlainCalls, StatesOut, TimedOps
+from specrt.bench.ops_around import StatesOut, TimedOps
 from specrt.bench.rollback_targets import ReplayTarget, SnapshotTarget
 from specrt.host import HostOps
+from specrt.plain_calls import OPS, PlainCalls
 from specrt.state.messages import FINAL_HIDDEN, Window
 from specrt.state.recurrent import RecurrentLayer
 from tests import test_mirror
@@ -131,7 +131,7 @@ def test_a_fed_window_moves_nothing_and_gives_its_taps():
 
 
 def test_what_programs_record_are_the_ops():
-    assert sorted(ops_around.OPS) == test_mirror.OPS
+    assert sorted(OPS) == test_mirror.OPS
 
 
 def test_plain_calls_run_when_the_program_does():

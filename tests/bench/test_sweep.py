@@ -49,7 +49,7 @@ def test_where_it_is_wrong_depends_on_the_position_alone():
 def test_the_drafter_of_a_synthetic_run(path, tmp_path, acceptance, length):
     file = tmp_path / "out.json"
     flags = ["--synthetic-acceptance", acceptance, "--sweep", "3", "--json", str(file)]
-    assert main(["--model", path, *FEW, *flags]) == 0
+    assert main(["e2e", "--model", path, *FEW, *flags]) == 0
     saved = json.loads(file.read_text())
     assert saved["settings"]["synthetic_acceptance"] == float(acceptance)
     (one,) = saved["sweep"]
@@ -61,7 +61,7 @@ def test_the_drafter_of_a_synthetic_run(path, tmp_path, acceptance, length):
 def test_the_governor_may_choose_how_far_a_synthetic_drafter_goes(path, tmp_path):
     file = tmp_path / "out.json"
     flags = ["--synthetic-acceptance", "0.7", "--spec-draft", "5", "--json", str(file)]
-    assert main(["--model", path, *FEW, *flags]) == 0
+    assert main(["e2e", "--model", path, *FEW, *flags]) == 0
     saved = json.loads(file.read_text())
     assert saved["settings"]["spec"]["governor"] is True
     assert saved["results"][0]["speculator"] == "synthetic"
@@ -71,7 +71,7 @@ def test_the_governor_may_choose_how_far_a_synthetic_drafter_goes(path, tmp_path
 def test_every_k_is_fixed(path, tmp_path, capsys):
     file = tmp_path / "out.json"
     flags = ["--synthetic-acceptance", "0.5", "--sweep", "--json", str(file)]
-    assert main(["--model", path, *FEW, *flags]) == 0
+    assert main(["e2e", "--model", path, *FEW, *flags]) == 0
     printed = capsys.readouterr().out
     assert "K=16" in printed and "fact-primes" in printed
     saved = json.loads(file.read_text())
@@ -95,6 +95,6 @@ def test_an_interrupt_keeps_the_pairs_before_it(path, tmp_path, monkeypatch):
 
     monkeypatch.setattr(sweep, "pairs", interrupted)
     file = tmp_path / "out.json"
-    assert main(["--model", path, *FEW, "--sweep", "--json", str(file)]) == 130
+    assert main(["e2e", "--model", path, *FEW, "--sweep", "--json", str(file)]) == 130
     saved = json.loads(file.read_text())
     assert saved["complete"] is False and [one["num_draft"] for one in saved["sweep"]] == [1]

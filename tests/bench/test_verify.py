@@ -32,6 +32,7 @@ def test_what_else_an_op_takes_is_there():
     assert {"bias", "add", "others"} <= {
         name for c in cases["linear"] for name in ("bias", "add", "others") if getattr(c, name)
     }
+    assert any(c.block for c in cases["attention"])
     assert any(c.softcap for c in cases["head"])
     assert {bool(c.softcap) for c in cases["head"] if c.scale != 1} == {True, False}
     assert any(c.pairing == "interleaved" for c in cases["rope_kv"])

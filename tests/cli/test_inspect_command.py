@@ -2,7 +2,9 @@
 
 import sys
 
-from specrt.assets import embedded_model
+import pytest
+
+from specrt.assets import FILES
 from specrt.llm import load
 from tests.models_on_disk import golden_path
 from tests.tiny_model import write_tiny_model
@@ -55,9 +57,17 @@ def test_a_pulled_name_stands_for_its_file(monkeypatch):
     assert load("smollm2-135m", verbose=False).path == golden_path("llama")
 
 
-def test_there_is_nothing_to_pull_of_what_comes_with_specrt(cli):
-    status, out, err = cli("pull", "tiny")
-    assert status == 0 and out == f"{embedded_model()}\n" and "nothing to fetch" in err
+@pytest.mark.parametrize("name", FILES)
+def test_there_is_nothing_to_pull_of_what_comes_with_specrt(cli, name):
+    status, out, err = cli("pull", name)
+    assert status == 0 and out == f"{FILES[name]}\n" and f"{name} comes with specrt" in err
+
+
+def test_the_embedded_drafter_is_described_by_its_name(cli):
+    status, out, _ = cli("inspect", "tiny", "--draft-model", "tiny-dflash2")
+    words = " ".join(out.replace("│", " ").split())
+    assert status == 0 and "name specrt-tiny-py " in words
+    assert "name specrt-tiny-py-dflash2 " in words
 
 
 def test_without_a_file_it_describes_the_embedded_model(cli):

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
         (["generate", "-p", "x", "--chat", "--raw"], "not allowed with"),
         (["generate", "missing.gguf", "-p", "x"], "missing.gguf"),
         (["generate", "no-such-model", "-p", "x"], "no file 'no-such-model'"),
-        (["generate", "no-such-model", "-p", "x"], "tiny, smollm2-135m, gemma3-270m"),
+        (["generate", "no-such-model", "-p", "x"], "tiny, tiny-dflash2, smollm2-135m, gemma3-270m"),
         (["generate", "-f", "/no/such/file"], "/no/such/file"),
         (["generate", "-f", sys.executable], "expected a text in UTF-8"),
         (["chat", "missing.gguf"], "missing.gguf"),

@@ -7,7 +7,7 @@ from specrt import SamplingParams, SpecOptions
 from tools import make_random_model
 from tools.make_random_model import Shape, write_drafter, write_target
 
-SMALL = Shape(256, 256, 6, 2, 1, 64, 64, 2, 2, 128)
+SMALL = Shape(256, 256, 6, 4, 1, 64, 64, 2, 2, 128)
 
 
 @pytest.fixture(autouse=True)

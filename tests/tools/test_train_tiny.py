@@ -11,41 +11,21 @@ import specrt  # noqa: E402 (what stands above skips all of it)
 from specrt.assets import embedded_model  # noqa: E402
 from tests.accuracy import GOLDEN_NMSE, GOLDEN_STD_SHARE  # noqa: E402
 from tests.models_on_disk import golden_arrays  # noqa: E402
+from tests.tools.toy_training import TAPS, TOY, scattered, small_corpus  # noqa: E402
 from tools.train_tiny import corpus, export, golden, texts, train, tune  # noqa: E402
 from tools.train_tiny.compare import compare  # noqa: E402
 from tools.train_tiny.delta import CHUNK, delta_chunks, delta_rows  # noqa: E402
-from tools.train_tiny.model import Config, Trunk  # noqa: E402
+from tools.train_tiny.gguf_file import QTYPES  # noqa: E402
+from tools.train_tiny.model import Trunk  # noqa: E402
 
 torch.set_num_threads(1)  # more of them wait for each other on a busy machine
-TOY = Config(
-    vocab_size=300,
-    width=64,
-    num_layers=3,
-    heads=3,
-    kv_heads=1,
-    head_dim=32,
-    num_rot=16,
-    rope_sections=(3, 3, 2, 0),
-    ffn=96,
-    state_dim=32,
-    key_heads=1,
-    value_heads=2,
-    context=512,
-)
 
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
     """A corpus of small programs, some of them held out."""
     folder = tmp_path_factory.mktemp("work")
-    random = np.random.default_rng(0)
-    words = ["value", "name", "self", "items", "result", "index"]
-    for number in range(300):
-        a, b, c = random.choice(words, 3)
-        text = f"def {a}_{b}({c}):\n    {b} = [{c} + {number % 9}]\n    return {b}\n\n" * 8
-        (folder / f"module{number}.py").write_text(text)
-    (folder / "table.py").write_text("x = [" + "1234567890, " * 100 + "]\n")
-    parts = corpus.build(folder, corpus.standard_library(folder), TOY.vocab_size)
+    parts = small_corpus(folder)
     assert parts["held_lib"]["files"] > 0
     assert parts["held_lib"]["files"] + parts["train_lib"]["files"] == 300  # no table of numbers
     return folder
@@ -55,7 +35,7 @@ def work(tmp_path_factory):
 def trained(work):
     told = []
     train.train(work, TOY, steps=40, batch=2, length=64, told=told.append)
-    texts.write(work, batches=1, batch=6, held=2)
+    texts.write(work, batches=1, batch=6, held=2, taps=TAPS)
     trunk = tune.tune(work, steps=20, batch=1, told=told.append)
     losses = [float(line.split("loss ")[1].split(",")[0]) for line in told if "NextN" in line]
     assert len(losses) == 2 and losses[1] < losses[0]
@@ -106,7 +86,7 @@ def test_a_chain_is_what_a_runtime_drafts():
             torch.testing.assert_close(row[:, 0], passes[s][:, start + s], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", export.QTYPES)
+@pytest.mark.parametrize("kind", QTYPES)
 def test_specrt_loads_what_was_trained(work, trained, kind):
     path = work / f"{kind}.gguf"
     export.export(trained, work / "tokenizer.json", path, kind)
@@ -146,11 +126,3 @@ def test_golden_data_is_what_torch_makes_of_the_embedded_file(tmp_path):
     for i in (0, 40, 99):
         count = stored["positions"][i] + 1
         assert golden.drafted(trunk, ids[:count], 3) == stored["drafts"][i].tolist()
-
-
-def scattered(trunk: Trunk) -> Trunk:
-    """With no zero matrices left, so that every block does something."""
-    with torch.no_grad():
-        for value in trunk.parameters():
-            value += 0.05 * torch.randn_like(value)
-    return trunk

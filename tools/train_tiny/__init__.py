@@ -1,1 +1,1 @@
-"""Trains the embedded tiny model family: corpus, trunk, NextN block, GGUF files."""
+"""Trains the embedded tiny model family: corpus, trunk, NextN block, block drafters, GGUF files."""

@@ -13,11 +13,13 @@ import numpy as np
 import torch
 
 from specrt.assets import FAMILY
-from tools.train_tiny import corpus, export, golden, texts, train, tune
+from tools.train_tiny import corpus, draft, export, golden, texts, train, tune
 from tools.train_tiny.compare import compare
+from tools.train_tiny.gguf_file import QTYPES
 from tools.train_tiny.model import Config
 
 TRUNK_STEPS, TUNE_STEPS, TEXT_BATCHES, TEXTS = 1830, 430, 9, 384
+DRAFT_STEPS, DRAFT_TEXTS = 1200, 16
 COMPARED = 300
 """Ids over which logits are compared."""
 
@@ -48,12 +50,25 @@ def run_tune(args: argparse.Namespace) -> None:
     tune.tune(args.work, **_steps_of(args))
 
 
+def run_draft(args: argparse.Namespace) -> None:
+    """A block drafter for the trunk, from scratch."""
+    names = ("steps", "minutes", "batch", "seed")
+    options = {name: getattr(args, name) for name in names}
+    draft.train(args.work, args.kind, draft.KINDS[args.kind][1](), **options)
+
+
 def run_export(args: argparse.Namespace) -> None:
-    """A file of each type; stdout gets the losses and the model's id."""
+    """A file of each type; stdout gets what is known of the training, and the trunk's id."""
     trunk, about = train.load(args.work)
-    for kind in export.QTYPES:
-        path = args.work / f"{FAMILY}-{kind}.gguf"
-        export.export(trunk, args.work / "tokenizer.json", path, kind)
+    tokenizer = args.work / "tokenizer.json"
+    if args.kind is None:
+        for qtype in QTYPES:
+            export.export(trunk, tokenizer, args.work / f"{FAMILY}-{qtype}.gguf", qtype)
+    else:
+        drafter, about = draft.load(args.work, args.kind)
+        for qtype in QTYPES:
+            path = args.work / f"{FAMILY}-{args.kind}-{qtype}.gguf"
+            export.export_drafter(drafter, args.kind, trunk, tokenizer, path, qtype)
     print(json.dumps(about | {"model_id": export.model_id(trunk)}, indent=1))
 
 
@@ -90,7 +105,13 @@ def parser() -> argparse.ArgumentParser:
     command = add("texts", run_texts)
     command.add_argument("--batches", type=int, default=TEXT_BATCHES)
     command.add_argument("--batch", type=int, default=TEXTS, help="texts written at a time")
-    add("export", run_export)
+    command = add("draft", run_draft)
+    command.add_argument("--kind", choices=draft.KINDS, required=True)
+    command.add_argument("--steps", type=int, default=DRAFT_STEPS)
+    command.add_argument("--minutes", type=float, help="train so long, whatever --steps says")
+    command.add_argument("--batch", type=int, default=DRAFT_TEXTS, help="texts of a step")
+    command = add("export", run_export)
+    command.add_argument("--kind", choices=draft.KINDS, help="a drafter (default: the trunk)")
     add("compare", run_compare).add_argument("--model", type=Path, required=True)
     command = add("golden", run_golden)
     for flag in ("--model", "--ids", "--out"):

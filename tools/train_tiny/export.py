@@ -1,33 +1,22 @@
-"""GGUF files of a trunk and its NextN block, and back."""
+"""GGUF files of a trunk and its NextN block, and back; and of block drafters."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gguf
-import numpy as np
-import torch
 from torch import Tensor
 
 from specrt.assets import FAMILY
-from tools.train_tiny.corpus import SPECIALS
+from tools.train_tiny.drafter import DFlash
+from tools.train_tiny.gguf_file import read_tensors, write
 from tools.train_tiny.model import Config, Trunk
 
 DESCRIPTION = (
     "Tiny hybrid (gated delta net + attention) model of Python sources, with one NextN/MTP block"
 )
-QTYPES = {
-    "F32": gguf.GGMLQuantizationType.F32,
-    "F16": gguf.GGMLQuantizationType.F16,
-    "Q8_0": gguf.GGMLQuantizationType.Q8_0,
-}
-FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7}
-KEPT = ("ssm_conv1d.weight",)
-"""Matrices that stay F32, as vectors do."""
 
 
 def model_id(trunk: Trunk) -> str:
@@ -78,48 +67,36 @@ def export(trunk: Trunk, tokenizer: Path, path: Path, kind: str) -> None:
         tokenizer: the ``tokenizer.json`` of the corpus.
         kind: of the matrices: F32, F16 or Q8_0.
     """
-    writer = gguf.GGUFWriter(path, "qwen35")
-    writer.add_file_type(FILE_TYPES[kind])
-    writer.add_type("model")
-    writer.add_name(FAMILY)
-    writer.add_description(DESCRIPTION)
-    writer.add_license("PSF-2.0")
-    writer.add_string("specrt.model_id", model_id(trunk))
-    add: dict[type, Callable[[str, Any], None]] = {
-        int: writer.add_uint32,
-        float: writer.add_float32,
-        list: writer.add_array,
+    keys = {
+        "general.name": FAMILY,
+        "general.description": DESCRIPTION,
+        "specrt.model_id": model_id(trunk),
     }
-    for key, value in keys_of(trunk.config).items():
-        add[type(value)](f"qwen35.{key}", value)
-    add_vocabulary(writer, tokenizer)
-    for name, value in tensors_of(trunk).items():
-        kept = value.ndim == 1 or name.endswith(KEPT)
-        qtype = QTYPES["F32" if kept else kind]
-        stored = gguf.quants.quantize(value.contiguous().numpy(), qtype)
-        writer.add_tensor(name, stored, raw_dtype=qtype)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    keys |= {f"qwen35.{key}": value for key, value in keys_of(trunk.config).items()}
+    write(path, "qwen35", kind, keys, tokenizer, tensors_of(trunk))
 
 
-def add_vocabulary(writer: gguf.GGUFWriter, tokenizer: Path) -> None:
-    """Pieces, merges and special tokens."""
-    content = json.loads(tokenizer.read_text(encoding="utf-8"))
-    special = {token["content"]: token["id"] for token in content["added_tokens"]}
-    ids = content["model"]["vocab"] | special
-    pieces = sorted(ids, key=ids.__getitem__)
-    kinds = (gguf.TokenType.NORMAL, gguf.TokenType.CONTROL)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(pieces)
-    writer.add_token_types([kinds[piece in special] for piece in pieces])
-    writer.add_token_merges([" ".join(pair) for pair in content["model"]["merges"]])
-    writer.add_eos_token_id(special[SPECIALS[0]])
-    writer.add_pad_token_id(special[SPECIALS[0]])
-    writer.add_mask_token_id(special[SPECIALS[3]])
-    writer.add_add_bos_token(False)
+def export_drafter(
+    drafter: DFlash, kind: str, trunk: Trunk, tokenizer: Path, path: Path, qtype: str
+) -> None:
+    """Write a GGUF file of a drafter, which is bound to ``trunk``.
+
+    Args:
+        kind: a key of ``draft.KINDS``.
+        tokenizer: the ``tokenizer.json`` of the corpus.
+        qtype: of the matrices: F32, F16 or Q8_0.
+    """
+    keys = {
+        "general.name": f"{FAMILY}-{kind}",
+        "general.description": f"{kind} drafter for {FAMILY}",
+        "general.base_model.count": 1,
+        "general.base_model.0.name": FAMILY,
+        "general.base_model.0.version": "1",
+        "specrt.target_id": model_id(trunk),
+    }
+    keys |= {f"dflash.{key}": value for key, value in drafter.config.keys().items()}
+    tensors = {name: value.detach().float() for name, value in drafter.state_dict().items()}
+    write(path, "dflash", qtype, keys, tokenizer, tensors)
 
 
 def read_config(reader: gguf.GGUFReader) -> Config:
@@ -153,10 +130,7 @@ def read(path: Path) -> Trunk:
     """The trunk of a file of any type, its weights as float32."""
     reader = gguf.GGUFReader(path)
     trunk = Trunk(read_config(reader))
-    weights = {}
-    for tensor in reader.tensors:
-        value = gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
-        weights[tensor.name] = torch.from_numpy(value.copy())
+    weights = read_tensors(reader)
     weights = {n: (-v).log() if n.endswith("ssm_a") else v for n, v in weights.items()}
     trunk.load_state_dict(weights)
     return trunk

@@ -59,10 +59,10 @@ def rope(x: Tensor, positions: Tensor, num_rot: int, base: float) -> Tensor:
 
     Args:
         x: [..., T, head_dim].
-        positions: [T].
+        positions: [T], or with leading dimensions that fit those of ``x``.
     """
     frequencies = base ** (-torch.arange(0, num_rot, 2, dtype=torch.float32) / num_rot)
-    angles = positions.float()[:, None] * frequencies
+    angles = positions.float()[..., None] * frequencies
     cos, sin = angles.cos(), angles.sin()
     half = num_rot // 2
     a, b, rest = x[..., :half], x[..., half:num_rot], x[..., num_rot:]

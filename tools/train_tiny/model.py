@@ -198,16 +198,29 @@ class Trunk(nn.Module):
         assert isinstance(block, NextN)
         return block
 
+    def residuals(
+        self, ids: Tensor, states: Sequence[State | None] | None = None, start: int = 0
+    ) -> tuple[list[Tensor], list[State]]:
+        """What enters each layer and what leaves the last, [B, T, D] each, and the states behind.
+
+        Args:
+            ids: [B, T] at positions from ``start`` on.
+            states: behind the rows before; None: there are none.
+        """
+        found, after = [self.token_embd(ids)], []
+        states = [None] * self.config.num_layers if states is None else states
+        for block, state in zip(self.blk[:-1], states, strict=True):
+            x, new = block(found[-1], start, state)
+            found.append(x)
+            after.append(new)
+        return found, after
+
     def forward(
         self, ids: Tensor, states: Sequence[State | None] | None = None, start: int = 0
     ) -> tuple[Tensor, list[State]]:
         """Hidden rows [B, T, D] after the final norm, and the states behind them."""
-        x, after = self.token_embd(ids), []
-        states = [None] * self.config.num_layers if states is None else states
-        for block, state in zip(self.blk[:-1], states, strict=True):
-            x, new = block(x, start, state)
-            after.append(new)
-        return self.output_norm(x), after
+        found, after = self.residuals(ids, states, start)
+        return self.output_norm(found[-1]), after
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., V] float32."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -11,11 +12,24 @@ from torch import Tensor, nn
 MOMENTUM = 0.95
 SMALLEST_MATRIX = 64
 """Rows and columns from which on Muon takes a matrix."""
+ADAM_ONLY = ("token_embd", "conv_proj")
+"""Matrices that AdamW takes whatever their size."""
 
 
-def warm_cosine(step: int, steps: int, warm: int, floor: float) -> float:
+def shares_done(steps: int, minutes: float | None) -> Iterator[float]:
+    """Of training, before each step; ``minutes`` take the place of ``steps``."""
+    if minutes is None:
+        yield from (step / steps for step in range(steps))
+        return
+    begun, share = time.monotonic(), 0.0
+    while share < 1:
+        yield share
+        share = (time.monotonic() - begun) / (60 * minutes)
+
+
+def warm_cosine(step: int, done: float, warm: int, floor: float) -> float:
     """A share of the learning rate: up over ``warm`` steps, then down to ``floor`` by a cosine."""
-    cosine = 0.5 * (1 + math.cos(math.pi * step / steps))
+    cosine = 0.5 * (1 + math.cos(math.pi * done))
     return min(1.0, (step + 1) / warm) * (cosine * (1 - floor) + floor)
 
 
@@ -82,7 +96,9 @@ class Optimizer:
         matrices = [
             p
             for n, p in named
-            if "token_embd" not in n and p.ndim == 2 and min(p.shape) >= SMALLEST_MATRIX
+            if p.ndim == 2
+            and min(p.shape) >= SMALLEST_MATRIX
+            and not any(name in n for name in ADAM_ONLY)
         ]
         taken = {id(p) for p in matrices}
         self.rest = [p for _, p in named if id(p) not in taken]

@@ -61,7 +61,7 @@ def train(
             drafted = trunk.drafted(fed[half], hidden[half])
             nextn = loss_of(trunk, drafted, targets[half])
         (loss + NEXTN_WEIGHT * nextn).backward()
-        optimizer.step(warm_cosine(step, steps, WARM, FLOOR))
+        optimizer.step(warm_cosine(step, step / steps, WARM, FLOOR))
         if (step + 1) % TOLD_EVERY == 0:
             told(f"step {step + 1} of {steps}: loss {loss.item():.4f}, NextN {nextn.item():.4f}")
     save(trunk, work, {"steps": steps, "held_out": held_out_loss(trunk, work, length, held)})

@@ -12,7 +12,7 @@ from torch import Tensor
 from tools.train_tiny.data import held_out_loss
 from tools.train_tiny.model import NextN, Trunk
 from tools.train_tiny.optim import Optimizer, warm_cosine
-from tools.train_tiny.texts import PROMPT, read
+from tools.train_tiny.texts import PROMPT, Texts, read
 from tools.train_tiny.train import TOLD_EVERY, WINDOW, load, loss_of, save
 
 RATE, ADAM_RATE, WARM = 0.006, 5e-4, 20
@@ -76,27 +76,28 @@ def chain(block: NextN, embedded: Tensor, hidden: Tensor, passes: int) -> list[T
 
 
 @torch.no_grad()
-def accepted(trunk: Trunk, ids: Tensor, hidden: Tensor, passes: int) -> list[float]:
+def accepted(trunk: Trunk, texts: Texts, passes: int) -> list[float]:
     """By pass: the share of chains that are right so far, over texts that the trunk wrote."""
     kept = torch.zeros(passes)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        for i in range(0, len(ids), 16):
-            fed, targets = ids[i : i + 16, :-1], ids[i : i + 16, 1:]
-            rows = chain(trunk.nextn, trunk.token_embd(fed), hidden[i : i + 16].float(), passes)
+        for i in range(0, len(texts.ids), 16):
+            ids, hidden, _ = texts.of(slice(i, i + 16))
+            fed, targets = ids[:, :-1], ids[:, 1:]
+            rows = chain(trunk.nextn, trunk.token_embd(fed), hidden.float(), passes)
             chains = targets.shape[1] - passes - PROMPT
             hits = [
                 (trunk.logits(one).argmax(-1) == targets)[:, PROMPT + s : PROMPT + s + chains]
                 for s, one in enumerate(rows)
             ]
             kept += torch.stack(hits).float().cumprod(0).mean((1, 2)) * len(fed)
-    return [round(float(value), 3) for value in kept / len(ids)]
+    return [round(float(value), 3) for value in kept / len(texts.ids)]
 
 
-def chain_loss(trunk: Trunk, ids: Tensor, hidden: Tensor) -> Tensor:
+def chain_loss(trunk: Trunk, texts: Texts) -> Tensor:
     """The weighted sum of the passes' losses over texts and the trunk's hidden rows."""
-    fed, targets = ids[:, :-1], ids[:, 1:]
+    fed, targets = texts.ids[:, :-1], texts.ids[:, 1:]
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        rows = chain(trunk.nextn, trunk.token_embd(fed), hidden.float(), len(WEIGHTS))
+        rows = chain(trunk.nextn, trunk.token_embd(fed), texts.hidden.float(), len(WEIGHTS))
         losses = [
             weight * loss_of(trunk, one[:, FIRST + s :], targets[:, FIRST + s :])
             for s, (weight, one) in enumerate(zip(WEIGHTS, rows, strict=True))
@@ -125,20 +126,19 @@ def tune(
     trunk, about = load(work)
     trunk.requires_grad_(False)
     trunk.nextn.requires_grad_(True)
-    ids, hidden = read(work / "texts.pt")
-    unseen = read(work / "held_texts.pt")
-    about["accepted_before"] = accepted(trunk, *unseen, len(WEIGHTS))
+    texts, unseen = read(work / "texts.pt"), read(work / "held_texts.pt")
+    about["accepted_before"] = accepted(trunk, unseen, len(WEIGHTS))
     told(f"accepted before, by draft: {about['accepted_before']}")
     optimizer = Optimizer(trunk, RATE, ADAM_RATE, weight_decay=0.0)
-    order = torch.randperm(len(ids))
+    order = torch.randperm(len(texts.ids))
     for step in range(steps):
-        picked = order[torch.arange(step * batch, (step + 1) * batch) % len(ids)]
-        loss = chain_loss(trunk, ids[picked], hidden[picked])
+        picked = order[torch.arange(step * batch, (step + 1) * batch) % len(order)]
+        loss = chain_loss(trunk, texts.of(picked))
         loss.backward()
-        optimizer.step(warm_cosine(step, steps, WARM, 0.0))
+        optimizer.step(warm_cosine(step, step / steps, WARM, 0.0))
         if (step + 1) % TOLD_EVERY == 0:
             told(f"step {step + 1} of {steps}: loss {loss.item():.4f}")
-    about["accepted_after"] = accepted(trunk, *unseen, len(WEIGHTS))
+    about["accepted_after"] = accepted(trunk, unseen, len(WEIGHTS))
     told(f"accepted after, by draft: {about['accepted_after']}")
     about |= {"tuned": steps, "held_out": held_out_loss(trunk, work, WINDOW, held)}
     save(trunk, work, about)

@@ -39,7 +39,7 @@ cdef int most_chunks(int num_pages, int window, int num_rows_ahead):
 def record_attention(Tape tape, q, layer, step, float scale, int window, float softcap, bint ahead,
                      sinks, out):
     """Append one phase over blocks of rows, KV heads and, for few rows, groups of chunks: who
-    finishes the last group merges them all. q is [T, H * Dh] f32."""
+    finishes the last group merges them all. q is [T, H * Dh] f32, of the step's first rows."""
     cdef AttentionArgs args
     cdef AttentionScratch scratch
     cdef int per_head, tasks, most_rows
@@ -60,7 +60,7 @@ def record_attention(Tape tape, q, layer, step, float scale, int window, float s
     args.num_blocks = (args.num_rows + most_rows - 1) // most_rows
     args.block_rows = (args.num_rows + args.num_blocks - 1) // max(1, args.num_blocks)
     args.max_chunks = most_chunks(step.page_table.shape[1], window,
-                                  max(0, args.num_rows - 1) if ahead else 0)
+                                  len(step.positions) - 1 if ahead else 0)
     tasks = max(1, args.num_blocks * layer.num_heads)
     args.num_groups = 1
     if args.num_rows <= SPLIT_ROWS:

@@ -11,6 +11,7 @@ cdef extern from "lattice.h":
         const int *row_offsets
         float *scores
         int num_rows, k
+    size_t lattice_scratch(int width)
 
 cdef extern from *:
     "static kernel_fn *lattice_kernel(int level) { return SELECT_KERNEL(lattice, level); }"
@@ -31,5 +32,5 @@ def record_lattice(Tape tape, ids, logits, gates, step, predecessor, successor, 
     args.scores = <float *>address(scores)
     args.num_rows, args.k = len(ids) // len(scores), ids.shape[1]
     tape.append("lattice", lattice_kernel(tape.level), &args, sizeof(args), len(ids),
-                4 * (args.k + 1) * args.successor.num_cols,
+                lattice_scratch(args.successor.num_cols),
                 (ids, logits, gates, step, predecessor, successor, names, scores))

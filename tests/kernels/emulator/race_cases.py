@@ -7,7 +7,9 @@ from specrt.bench.cases import (
     DraftCase,
     EmbedCase,
     GluCase,
+    LatticeCase,
     LinearCase,
+    MarkovCase,
     MoeCase,
     MtpCase,
     NormCase,
@@ -26,6 +28,7 @@ CASES = {
         AttentionCase("f16", 3, 1, 48, 70, 1),
         AttentionCase("f32", 3, 1, 64, 70, 3),
         AttentionCase("q8_0", 3, 1, 64, 70, 9),
+        AttentionCase("f16", 3, 1, 64, 70, 3, 66, block=True),
     ),
     "block_conv": (
         BlockConvCase(300, 12, 3, 4, add=True),
@@ -39,6 +42,7 @@ CASES = {
     "gated_delta": (RecurrentCase(1, 2, 33, 3, 2),),
     "glu": (GluCase("silu", 300, 4), GluCase("gelu_tanh", 333, 4), GluCase("silu", 96, 3, True)),
     "head": (LinearCase("Q8_0", 20, 96, 2),),
+    "lattice": (LatticeCase("Q8_0", 20, 96, 2, 5), LatticeCase("F16", 20, 43, 2, 17)),
     "linear": (
         *(LinearCase("Q8_0", 20, 288, rows) for rows in (1, 9, 17)),
         LinearCase("Q8_0", 20, 288, 3, "int8x2"),
@@ -46,6 +50,7 @@ CASES = {
         LinearCase("F16", 20, 100, 3),
     ),
     "load_rows": (RingsCase(3, 96, 2), RingsCase(16, 18, 2)),
+    "markov": (MarkovCase("Q8_0", 20, 96, 44, 2), MarkovCase("F16", 20, 43, 5, 2)),
     "moe": (
         *(MoeCase("Q8_0", 9, 2, 32, 64, rows, mixed=True) for rows in (1, 3, 20)),
         MoeCase("F16", 3, 2, 24, 40, 3),

@@ -35,6 +35,24 @@ def run_attention(device, ring_pages=3):
     return outs
 
 
+def run_block(device):
+    """Blocks of two sequences with sinks; below position 100 the first has no keys."""
+    ops = KernelKVOps(device=device)
+    cache = garbage_layer(ops, 10, 2, 64, "f16")
+    step = make_step(ops, [190, 191, 192, 193, 68, 69], SEQS, 5)
+    step.row_offsets[:], step.lowest[:] = (0, 4, 6), (100, 0)
+    rng = np.random.default_rng(6)
+    for seq, (first, end) in enumerate(((100, 194), (0, 70))):
+        fill(ops, cache, step, seq, range(first, end), rng)
+    q = placed(rng.standard_normal((6, 6 * 64), dtype=np.float32))
+    sinks = placed(np.float32([9, -1, 4, 0, 12, 2]))  # of which some exceed all scores
+    outs = placed(nans(2, *q.shape))
+    for ops.split, out in zip((True, False), outs, strict=True):
+        options = {"window": 0, "ahead": True, "sinks": sinks}
+        ops.attention(q, cache, step, scale=0.2, out=out, **options)
+    return outs
+
+
 def run_rope_kv(device, ring_pages=2):
     """What q becomes and what is stored, beside the whole cache."""
     ops = KernelKVOps(device=device)
@@ -99,6 +117,28 @@ def test_the_values_of_attention_are_wrong(tmp_path, fault):
     expected = run_attention(Emulator())
     assert_same_bits(expected[1], expected[0])
     assert np.isnan(expected[0]).all(axis=1).tolist() == [True, False, False, True, False, False]
+    with pytest.raises(AssertionError, match="differ"):
+        assert_same_bits(got, expected)
+
+
+@pytest.mark.parametrize(
+    ("file", "right", "wrong"),
+    [
+        ("attention_rows.cuh", "args.row_offsets ? behind", "false ? behind"),
+        ("attention_rows.cuh", "row_offsets + seq + 1) - 1", "row_offsets + 1) - 1"),
+        ("attention.cuh", "return seq ? load(lowest + seq) : first", "return first"),
+        ("attention.cuh", "most(lowest, position - window + 1) : lowest", "0 : 0"),
+        ("attention_merge.cuh", "row_offsets ? load", "false ? load"),
+        ("attention_merge.cuh", "if (sinks)", "if (false)"),
+        ("attention.cu", "% args.num_heads;", "% args.num_heads ^ 1;"),
+        ("attention.cu", "args.sinks ? merged", "false ? merged"),
+    ],
+)
+def test_the_values_of_a_block_are_wrong(tmp_path, file, right, wrong):
+    expected = run_block(Emulator())
+    assert np.isfinite(expected).all()
+    assert_same_bits(expected[1], expected[0])
+    got = run_block(broken(tmp_path, file, right, wrong))
     with pytest.raises(AssertionError, match="differ"):
         assert_same_bits(got, expected)
 
