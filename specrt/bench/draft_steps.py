@@ -13,7 +13,7 @@ import numpy as np
 from specrt.bench.draft_floors import DraftTouched, draft_touched
 from specrt.bench.floor_steps import SpeedKey, make_speeds
 from specrt.bench.ops_around import HeardOps
-from specrt.bench.timing import WrongResultError, rounds_of
+from specrt.bench.timing import WrongResultError, rounds_of, timed
 from specrt.drafters.dflash_head import DFlashHead
 from specrt.errors import UnsupportedError
 from specrt.host import HostOps
@@ -28,6 +28,12 @@ MOST_READ = 1 << 30
 ANSWER = 64
 """Tokens that an answer could have, so that its first step drafts."""
 PLAIN = "none"
+
+
+def second_call(call: Callable[[], object]) -> float:
+    """Seconds of a call behind the same one: another would leave other caches, and idle threads."""
+    call()
+    return timed(call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +170,7 @@ class DraftSteps:
             calls[timed] = partial(self._trace, timed)
         for _ in rounds_of(calls, 1):
             pass
-        for seconds in rounds_of(calls, number):
+        for seconds in rounds_of(calls, number, second_call):
             yield DraftRound(seconds, dict(self._traces))
 
     def first_tokens(self, prompt: int, number: int) -> Iterator[dict[str, FirstToken]]:

@@ -279,8 +279,8 @@ def test_a_drafter_that_changes_the_first_token_is_told(monkeypatch, capsys):
 def test_an_interrupt_keeps_the_rounds_before_it(tmp_path, monkeypatch):
     rounds_of = draft_steps.rounds_of
 
-    def interrupted(calls, number):
-        yield from rounds_of(calls, 1)
+    def interrupted(calls, number, *clock):
+        yield from rounds_of(calls, 1, *clock)
         if number > 1:
             raise KeyboardInterrupt
 
