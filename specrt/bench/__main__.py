@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from specrt.bench import (
     ablations,
     curve,
+    drafts,
     e2e,
     floors,
     governor,
@@ -33,6 +34,7 @@ COMMANDS = {
     "governor": governor,
     "load": load,
     "floors": floors,
+    "drafts": drafts,
     "curve": curve,
     "spread": spread,
     "kernels": kernels,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -100,7 +100,7 @@ class MachineSpeed:
 
 
 def machine_speeds(
-    rounds: Sequence[Round], amounts: Mapping[SpeedKey, int]
+    rounds: Sequence[Mapping[Any, float]], amounts: Mapping[SpeedKey, int]
 ) -> Iterator[MachineSpeed]:
     """What each thread and all of them do."""
     for key, amount in amounts.items():
@@ -152,7 +152,7 @@ def prefilled(
     )
 
 
-def rates_of(rounds: Sequence[Round], amounts: Mapping[SpeedKey, int]) -> Rates:
+def rates_of(rounds: Sequence[Mapping[Any, float]], amounts: Mapping[SpeedKey, int]) -> Rates:
     """Of all threads, round by round; of the two ways to read the faster one."""
     threads = max(key.threads for key in amounts)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast
@@ -114,7 +114,7 @@ class FloorSteps:
         self._prefilled = whole.open_sequence()
         self._rows, self._num_prefill = list(rows), prefill
         parts = touched_by(gguf, kv_type, contexts[0], rows=1)
-        self.speeds = _speeds(ops, sum(part.num_bytes for part in parts.values()))
+        self.speeds = make_speeds(_teams(ops), sum(part.num_bytes for part in parts.values()))
 
     def check(self) -> None:
         """Check that the rows of every verify, and of the prefill, are those of the largest verify.
@@ -195,10 +195,14 @@ class FloorSteps:
         return self._verify(rows, cached, mode).tolist()
 
 
-def _speeds(ops: HostOps, num_bytes: int) -> dict[SpeedKey, Speed]:
-    """Of the model's own team, and where that has several threads of one alone."""
+def make_speeds(teams: Iterable[HostOps], num_bytes: int) -> dict[SpeedKey, Speed]:
+    """What each team does of everything.
+
+    Args:
+        num_bytes: that a step touches.
+    """
     speeds: dict[SpeedKey, Speed] = {}
-    for team in (ops, HostOps(1, ops.level))[: 1 + (ops.threads > 1)]:
+    for team in teams:
         made = {
             MEMORY: read_speed(team, CACHES * largest_cache()),
             MODEL: read_speed(team, num_bytes),
@@ -207,3 +211,8 @@ def _speeds(ops: HostOps, num_bytes: int) -> dict[SpeedKey, Speed]:
         }
         speeds |= {SpeedKey(what, team.threads): speed for what, speed in made.items()}
     return speeds
+
+
+def _teams(ops: HostOps) -> list[HostOps]:
+    """The model's own, and where that has several threads one of a single thread."""
+    return [ops, HostOps(1, ops.level)][: 1 + (ops.threads > 1)]

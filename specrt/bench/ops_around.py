@@ -94,3 +94,59 @@ class TimedProgram:
         """Run every phase, and count its time."""
         for op, seconds in self._tape.run_timed():
             self._seconds[op] += seconds
+
+
+class HeardOps:
+    """The host's op set, whose programs tell the time of each phase while somebody listens.
+
+    Args:
+        ops: where they run.
+    """
+
+    def __init__(self, ops: HostOps) -> None:
+        self._ops = ops
+        self._heard: list[tuple[str, float]] | None = None
+
+    @contextmanager
+    def record(self) -> Iterator[HeardProgram]:
+        """Within the block ops are recorded and not run."""
+        with self._ops.record() as tape:
+            yield HeardProgram(tape, self)
+
+    @contextmanager
+    def listening(self) -> Iterator[list[tuple[str, float]]]:
+        """What runs within the block: (its op, its seconds) of each phase in turn."""
+        self._heard = []
+        try:
+            yield self._heard
+        finally:
+            self._heard = None
+
+    def run(self, tape: Tape) -> None:
+        """Run every phase, with a clock if somebody listens."""
+        if self._heard is None:
+            tape.run()
+        else:
+            self._heard += tape.run_timed()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ops, name)
+
+
+class HeardProgram:
+    """A tape that runs as those who listen want it.
+
+    Args:
+        tape: recorded, or being so.
+        ops: who may be listened to.
+    """
+
+    def __init__(self, tape: Tape, ops: HeardOps) -> None:
+        self._tape, self._ops = tape, ops
+
+    def run(self) -> None:
+        """Run every phase."""
+        self._ops.run(self._tape)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tape, name)

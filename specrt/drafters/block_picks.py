@@ -143,7 +143,7 @@ class Selector:
         num_seqs, num_rows, _ = shape
         self.weights = [gate]
         self._ops, self._gate = ops, gate
-        self._codebooks = {"predecessor": predecessor, "successor": successor}
+        self.tables = {"predecessor": predecessor, "successor": successor}
         self._names, self._names_there = names, on_device(ops, names)
         self.candidates = Candidates(ops, shape, num_candidates)
         k = self.candidates.ids.shape[1]
@@ -187,7 +187,7 @@ class Selector:
         found.record(rows.logits)
         self._ops.lattice(
             found.ids[:num_rows], found.logits[:num_rows], gates, rows.step,
-            **self._codebooks, names=self._names_there, scores=scores,
+            **self.tables, names=self._names_there, scores=scores,
         )  # fmt: skip
 
     def scores(self, num_seqs: int, num_rows: int) -> Array:
@@ -227,7 +227,7 @@ class Markov:
         num_seqs, num_rows, _ = shape
         self.weights: list[Weight] = []
         self._ops, self._confidence = ops, confidence
-        self._tables = {"predecessor": predecessor, "successor": successor}
+        self.tables = {"predecessor": predecessor, "successor": successor}
         self._names, self._names_there = names, on_device(ops, names)
         self._acts = ops.acts(num_seqs, successor.shape[1], [successor])
         self._ids = ops.buffer((num_seqs * num_rows,), np.int32)
@@ -267,7 +267,7 @@ class Markov:
         )
         self._ops.markov(
             rows.logits, rows.hidden, rows.step,
-            **self._tables, confidence=self._confidence, names=self._names_there,
+            **self.tables, confidence=self._confidence, names=self._names_there,
             acts=self._acts.rows(num_seqs), ids=ids, confidences=confidences,
         )  # fmt: skip
         if self.candidates is not None:
