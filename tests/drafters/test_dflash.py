@@ -126,6 +126,7 @@ def exactly(weight):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_quantised_file_of_exact_rows_drafts_the_same(device, monkeypatch):
+    """Of candidates that differ by less than logits may, the kernels have two in another order."""
     for ops in (ReferenceOps, HostOps, KernelOps):
         monkeypatch.setattr(ops, "weight", exactly(ops.weight))
     golden = Golden("dflash2-qwen35-quant", device)
@@ -133,8 +134,15 @@ def test_a_quantised_file_of_exact_rows_drafts_the_same(device, monkeypatch):
         draft = golden.block(number)
         assert draft.tokens == golden.expected(number, "draft").tolist()
         candidates = golden.head.weights.picks.candidates
-        ids = candidates.read(0, golden.head.num_drafting, None)
-        assert ids.tolist() == golden.expected(number, "cand").tolist()
+        found = [
+            candidates.read(0, golden.head.num_drafting, None),
+            golden.expected(number, "cand"),
+        ]
+        if device == "emulator":
+            logits = golden.expected(number, "logits")
+            assert_golden_float(*(np.take_along_axis(logits, ids.astype(int), 1) for ids in found))
+        else:
+            assert found[0].tolist() == found[1].tolist()
 
 
 @pytest.mark.parametrize("device", DEVICES)
