@@ -15,7 +15,7 @@ from specrt.gguf.reader import GGUFFile
 from specrt.models.blocks import Trunk
 from specrt.models.decoder import Decoder
 from specrt.models.loader import Loader
-from specrt.models.tap_rows import PIECE
+from specrt.models.tap_rows import MOST_HELD, PIECE
 from specrt.ops import PAGE, Ops
 from specrt.plain_calls import PlainCalls
 from specrt.settings import DFLASH
@@ -44,7 +44,8 @@ class DFlashHead:
     """Fulfils ``speculative.draft_head.BlockHead``: a block behind the injected rows of the target.
 
     Kept rows wait until the next draft injects them before its block, in one call; where more wait,
-    they are injected at once.
+    they are injected at once. Where no layer sees further back than the target keeps its rows, any
+    number waits, and only those are injected that the next block sees.
 
     Args:
         weights: bound to the target.
@@ -68,6 +69,8 @@ class DFlashHead:
         self.weights = weights
         self._ops, self._windows = ops, keys.windows
         self._waiting = keys.block_size + 1
+        reach = max(keys.windows) - 1 if all(keys.windows) else MOST_HELD + 1
+        self._reach = reach if reach <= MOST_HELD else None
         self.passes = DFlashPasses(weights, target, ops)
         self.passes.record(self._waiting)
 
@@ -80,7 +83,7 @@ class DFlashHead:
                 state = sequence.drafter_states[self] = Followed(start_pos, start_pos, start_pos)
             state.injected = min(state.injected, start_pos)
             state.heard = start_pos + len(tokens)
-            if state.heard - state.injected > self._waiting:
+            if self._reach is None and state.heard - state.injected > self._waiting:
                 self._inject(sequence, state)
 
     def draft_block(self, contexts: list[DraftContext]) -> list[Draft]:
@@ -176,7 +179,9 @@ class DFlashHead:
         return state
 
     def _inject(self, sequence: Sequence, state: Followed) -> None:
-        """All that waits."""
+        """All that waits, and that the next block sees."""
+        if self._reach is not None and state.heard - state.injected > self._reach:
+            state.first = state.injected = state.heard - self._reach
         while (first := state.injected) < state.heard:
             left = state.heard - first
             count = min(PIECE, 1 << (left.bit_length() - 1))

@@ -11,7 +11,7 @@ from specrt.options import MAX_DRAFT
 from specrt.state.messages import Kept, Tap
 from specrt.state.sequence import Sequence
 
-RING = 256
+RING = 320
 """Rows of each sequence and tap, by position."""
 
 PIECE = 64

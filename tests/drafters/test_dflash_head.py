@@ -72,13 +72,28 @@ def test_at_every_offset_of_the_ring(llm, follow):
             assert draft == behind(llm, TOKENS[: end + 1])
 
 
-def test_a_layer_that_does_not_slide_sees_all(llm, follow):
-    """However long ago a row came: none is masked."""
+def test_a_layer_sees_all_that_it_can(llm, follow):
+    """However long ago a row came; where all layers slide, those that none sees are left out."""
     session = follow()
     session.prefill(TOKENS[:400], TOKENS[400])
     drafted(session)
-    passes = session.speculator.head.passes
-    assert passes._blocks.inputs.lowest[0] == 0
+    head = session.speculator.head
+    windows = head.weights.keys.windows
+    first = 400 - max(windows) + 1 if all(windows) else 0
+    assert head.passes._blocks.inputs.lowest[0] == first
+
+
+@pytest.mark.parametrize("num_waiting", [1, 9, 10, 15, 16, 40, 63])
+def test_rows_of_many_steps_wait_for_the_next_draft(llm, follow, num_waiting):
+    """Nothing is injected meanwhile that no block will see."""
+    session = follow()
+    session.prefill(TOKENS[:100], TOKENS[100])
+    drafted(session)
+    for _ in range(2):
+        start = session.sequence.cursor.cache_len
+        window, _ = session.verify(TOKENS[start + 1 : start + num_waiting])
+        session.keep(window, num_waiting, TOKENS[start + num_waiting])
+    assert drafted(session) == behind(llm, TOKENS[: 101 + 2 * num_waiting])
 
 
 @pytest.mark.parametrize("num_kept", [1, 2, 4])
