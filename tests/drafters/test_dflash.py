@@ -120,6 +120,24 @@ def test_candidates_and_scores(name, device):
         check_lattice(golden, number)
 
 
+def test_without_the_targets_transform_of_logits_walks_are_others(monkeypatch):
+    """Its scale and its cap: a candidate's logit weighs more or less beside its pair's score."""
+    golden, same = Golden("dflash2-muse", "cpu"), []
+    target, keys = golden.session.target, golden.head.weights.keys
+    assert (keys.logit_scale, keys.softcap) == (target.trunk.logit_scale, target.trunk.softcap)
+    head = type(target.ops).head
+    bare = {"softcap": 0.0, "scale": 1.0}
+    monkeypatch.setattr(
+        HostOps, "head", lambda ops, *args, **given: head(ops, *args, **given | bare)
+    )
+    without = Golden("dflash2-muse", "cpu")
+    for number in range(3):
+        expected = golden.expected(number, "draft").tolist()
+        assert golden.block(number).tokens == expected
+        same.append(without.block(number).tokens == expected)
+    assert not all(same)
+
+
 def exactly(weight):
     return lambda ops, tensor, role="int8", bias=None: weight(ops, tensor, "int8x2", bias)
 
