@@ -30,8 +30,8 @@ __device__ __forceinline__ int first_visible(int window, int lowest, int positio
     return window ? most(lowest, position - window + 1) : lowest;
 }
 
-/* The chunks of the positions first .. last that a row sees, and how many of them, a power of two, are a span: few enough that the
- * row sees SPANS spans or, where the first is cut, one more. */
+/* The chunks of the positions first .. last that a row sees, and how many of them, a power of two,
+ * are a span: few enough that the row sees SPANS spans or, where the first is cut, one more. */
 struct View { int first, last, span; };
 
 __device__ __forceinline__ View view_of(int first, int last)

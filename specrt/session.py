@@ -170,11 +170,12 @@ class Session:
             "cache_len": sequence.cursor.cache_len,
             "head": fingerprint(self._llm.head_file),
         }
+        with self._llm.generator.runtime.lock:  # a head may have to take rows in first
+            states = self._target.export_state(sequence) | self._head_state(sequence)
         arrays = {
             "header": np.frombuffer(json.dumps(header).encode(), np.uint8),
             "tokens": sequence.history[: sequence.cursor.cache_len],
-            **self._target.export_state(sequence),
-            **self._head_state(sequence),
+            **states,
         }
         target = Path(path)
         partial = target.with_name(f"{target.name}.{os.getpid()}.part")
@@ -192,7 +193,7 @@ class Session:
         return {HEAD_PREFIX + name: values for name, values in state.items()}
 
     def _take_head_state(self, arrays: dict[str, np.ndarray]) -> None:
-        """A head that finds nothing hears of all rows anew when it next drafts."""
+        """A head that finds nothing is brought up to date when it is asked, if it needs that."""
         head = self._llm.speculation.loaded_head
         state = {
             name.removeprefix(HEAD_PREFIX): values
@@ -230,9 +231,10 @@ class Session:
         try:
             sequence = session._open()
             sequence.history[: len(saved.tokens)] = saved.tokens
-            target.import_state(sequence, len(saved.tokens), saved.arrays)
-            if saved.header.get("head") == fingerprint(llm.head_file):
-                session._take_head_state(saved.arrays)
+            with llm.generator.runtime.lock:
+                target.import_state(sequence, len(saved.tokens), saved.arrays)
+                if saved.header.get("head") == fingerprint(llm.head_file):
+                    session._take_head_state(saved.arrays)
             session.messages = saved.header["messages"]
         except BaseException:
             session.close()

@@ -116,7 +116,7 @@ SPEC_TYPE: Final = Setting(
 SPEC_DRAFT: Final = Setting(
     "num_draft", "--spec-draft", ("--mtp-draft",), _variables("_DRAFT"),
     _within(int, 1, MAX_DRAFT), f"an integer from 1 to {MAX_DRAFT}",
-    "as the target prefers, else the drafter's block less 1, else 8", "most tokens of a draft",
+    "as the target prefers, else a block drafter's most, else 8", "most tokens of a draft",
 )  # fmt: skip
 SPEC_PMIN: Final = Setting(
     "pmin", "--spec-pmin", ("--mtp-pmin",), _variables("_PMIN"),

@@ -135,7 +135,7 @@ def open_pair(args: argparse.Namespace) -> tuple[GGUFFile, GGUFFile]:
         UnsupportedError: it drafts token by token.
         SpecrtError: the files do not fit each other.
     """
-    gguf, drafter = open_gguf(find_model(args.model)), open_gguf(args.draft_model)
+    gguf, drafter = (open_gguf(find_model(path)) for path in (args.model, args.draft_model))
     check_architecture(gguf)
     check_drafter(gguf, drafter)
     if drafter.architecture != "dflash":

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from specrt.assets import embedded_model
+from specrt.assets import embedded_drafter, embedded_model
 from specrt.bench.arguments import add_answers, add_json, add_model, names, positive, positives
 from specrt.bench.contestants import Contestant, contestants_of, drafters_of, enter
 from specrt.bench.costs import warm_up
@@ -116,10 +116,8 @@ def draft_files(args: argparse.Namespace) -> list[str]:
         return list(args.draft_models)
     if (told := DRAFT_MODEL.from_environment()) is not None:
         return [told]
-    model = embedded_model()
-    if Path(find_model(args.model)) != model:
-        return []
-    return sorted(str(file) for file in model.parent.glob("*.gguf") if file != model)
+    is_tiny = Path(find_model(args.model)) == embedded_model()
+    return [str(embedded_drafter())] if is_tiny else []
 
 
 def measure(

@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the tables; a file that cannot be run is described all the same."""
+    from specrt.drafters import WIDTH_KEYS
     from specrt.gguf.reader import open_gguf
     from specrt.inspect import inspect
     from specrt.llm import find_model
@@ -32,9 +33,12 @@ def run(args: argparse.Namespace) -> int:
 
     path = find_model(args.model)
     with open_gguf(path) as gguf:
-        named = args.draft_model or draft_model_for(str(gguf.metadata.get("general.architecture")))
-        drafter = find_model(named) if named else None
+        architecture = str(gguf.metadata.get("general.architecture"))
+        named, drafter = args.draft_model, None
+        if named is None and architecture not in WIDTH_KEYS:
+            named = draft_model_for(architecture)
         try:
+            drafter = find_model(named) if named else None
             plan = _plan(gguf, drafter, args)
             problem = cuda_problem() if args.device == "cuda" else None
             rows = [("runs here", f"no: {problem}" if problem else "yes"), *plan]

@@ -8,7 +8,7 @@ from typing import Literal, cast
 import numpy as np
 
 from specrt.drafters.dflash import DFlashWeights
-from specrt.drafters.dflash_passes import DFlashPasses
+from specrt.drafters.dflash_passes import WAITING, DFlashPasses
 from specrt.drafters.host_copies import HostCopies
 from specrt.errors import MismatchError
 from specrt.gguf.reader import GGUFFile
@@ -30,14 +30,33 @@ class Followed:
     Args:
         first: rows before it were never heard of.
         injected: the keys of rows first .. n - 1 are in its caches.
-        heard: rows first .. n - 1 were heard of; the target keeps those that wait.
+        heard: rows first .. n - 1 were heard of.
+        oldest: the first of them that the target still keeps.
         written: one past the highest position that was ever written to the caches.
     """
 
     first: int
     injected: int
     heard: int
+    oldest: int
     written: int = 0
+
+    @classmethod
+    def anew(cls, position: int) -> Followed:
+        """From that row on."""
+        return cls(position, position, position, position)
+
+    def hear(self, start_pos: int, end: int) -> None:
+        """The target has kept those rows, and what was heard of behind them is gone."""
+        self.injected = min(self.injected, start_pos)
+        self.heard = end
+        self.oldest = start_pos if start_pos < self.oldest else max(self.oldest, end - MOST_HELD)
+
+    def leave_out(self, reach: int | None) -> None:
+        """Go on behind rows that wait in vain: blocks see no further back, or they are lost."""
+        begin = self.oldest if reach is None else max(self.oldest, self.heard - reach)
+        if self.injected < min(begin, self.heard):
+            self.first = self.injected = begin
 
 
 class DFlashHead:
@@ -68,11 +87,10 @@ class DFlashHead:
         self.taps = frozenset(map(residual_entering, keys.target_layers))
         self.weights = weights
         self._ops, self._windows = ops, keys.windows
-        self._waiting = keys.block_size + 1
         reach = max(keys.windows) - 1 if all(keys.windows) else MOST_HELD + 1
         self._reach = reach if reach <= MOST_HELD else None
         self.passes = DFlashPasses(weights, target, ops)
-        self.passes.record(self._waiting)
+        self.passes.record()
 
     def catch_up(self, rows: list[Kept]) -> None:
         """Follow rows, which the target keeps, and inject them if many wait."""
@@ -80,10 +98,9 @@ class DFlashHead:
             state = self._state(sequence, start_pos)
             known = state.first <= start_pos <= state.heard
             if not known or self._has_lost(state, start_pos):
-                state = sequence.drafter_states[self] = Followed(start_pos, start_pos, start_pos)
-            state.injected = min(state.injected, start_pos)
-            state.heard = start_pos + len(tokens)
-            if self._reach is None and state.heard - state.injected > self._waiting:
+                state = sequence.drafter_states[self] = Followed.anew(start_pos)
+            state.hear(start_pos, start_pos + len(tokens))
+            if self._reach is None and state.heard - state.injected > WAITING:
                 self._inject(sequence, state)
 
     def draft_block(self, contexts: list[DraftContext]) -> list[Draft]:
@@ -95,7 +112,10 @@ class DFlashHead:
                 continue
             state.injected = min(state.injected, position)
             state.heard = position
-            if position - state.injected > self._waiting:
+            state.leave_out(self._reach)
+            if state.first >= position:
+                continue
+            if position - state.injected > WAITING:
                 self._inject(sequence, state)
             rows = [0] * (position - state.injected)
             waiting.append((sequence, rows, state.injected))
@@ -114,13 +134,14 @@ class DFlashHead:
     def reset(self, sequence: Sequence) -> None:
         """Follow the sequence back."""
         state, length = sequence.drafter_states[self], sequence.cursor.cache_len
-        if length <= state.first or self._has_lost(state, length):
+        has_gap = state.injected < length <= state.oldest
+        if length <= state.first or has_gap or self._has_lost(state, length):
             del sequence.drafter_states[self]
             return
         state.injected, state.heard = min(state.injected, length), min(state.heard, length)
 
     def heard(self, sequence: Sequence) -> int:
-        """How many leading positions it has heard of, if it has from the first on."""
+        """How many leading positions it has heard of, if it still counts them from the first on."""
         state = sequence.drafter_states.get(self)
         return 0 if state is None or state.first else state.heard
 
@@ -131,6 +152,8 @@ class DFlashHead:
             return {}
         state.injected, state.heard = min(state.injected, length), length
         self._inject(sequence, state)
+        if state.first >= length:
+            return {}
         lowest = self._lowest(state, length)
         arrays = {"first": np.array([lowest], np.int32)}
         for layer, cache in enumerate(self.passes.caches):
@@ -168,20 +191,19 @@ class DFlashHead:
             writes.append((cache, *seen, k, v))
         for write in writes:
             self._ops.kv_write(*write)
-        state = sequence.drafter_states[self] = Followed(lowest, length, length, length)
+        state = sequence.drafter_states[self] = Followed(lowest, length, length, length, length)
         if window := self.passes.layout.window:  # older rows are not saved: as if written over
             state.written = length - window + 1 + self._ring_rows
 
     def _state(self, sequence: Sequence, start_pos: int) -> Followed:
         state = sequence.drafter_states.get(self)
         if state is None:
-            state = sequence.drafter_states[self] = Followed(start_pos, start_pos, start_pos)
+            state = sequence.drafter_states[self] = Followed.anew(start_pos)
         return state
 
     def _inject(self, sequence: Sequence, state: Followed) -> None:
         """All that waits, and that the next block sees."""
-        if self._reach is not None and state.heard - state.injected > self._reach:
-            state.first = state.injected = state.heard - self._reach
+        state.leave_out(self._reach)
         while (first := state.injected) < state.heard:
             left = state.heard - first
             count = min(PIECE, 1 << (left.bit_length() - 1))

@@ -18,6 +18,9 @@ from specrt.state.kv import PageLayout
 from specrt.state.messages import residual_entering
 from specrt.state.sequence import Sequence
 
+WAITING = 9
+"""Rows of a sequence that a draft's own program injects at most; more have one before it."""
+
 
 class DFlashPasses:
     """Forwards of a drafter, recorded by their numbers of injected rows and of blocks.
@@ -40,15 +43,14 @@ class DFlashPasses:
         num_slots, size = target.max_sequences, keys.block_size
         self._size = size
         self._ops, self._weights = ops, weights
-        self.layout = PageLayout(
-            target.context + size, max(keys.windows), max(PIECE, size), num_slots
-        )
+        most_injected, most_drafting = max(PIECE, num_slots * WAITING), num_slots * size
+        most = max(most_injected, most_drafting)
+        self.layout = PageLayout(target.context + size, max(keys.windows), most, num_slots)
         self.caches = [self._cache(target, layer) for layer in range(dims.num_layers)]
         self._rings = [target.tap_rows.ring(residual_entering(i)) for i in keys.target_layers]
         self._injected, self._blocks = (
-            StepRows(ops, self.layout, rows) for rows in (PIECE, num_slots * size)
+            StepRows(ops, self.layout, rows) for rows in (most_injected, most_drafting)
         )
-        most = max(PIECE, num_slots * size)
         self._work = Workspace(ops, most, dims.width, weights.matrices, weights.output, NUM_OUTS)
         self.encoded = self._work.hidden
         self._skipped = 0 if keys.samples_anchor else 1
@@ -70,9 +72,9 @@ class DFlashPasses:
             ring_pages,
         )
 
-    def record(self, most_waiting: int) -> None:
+    def record(self) -> None:
         """Record what one sequence needs: else drafts, and a prompt's first chunk, would wait."""
-        for num_rows in range(most_waiting + 1):
+        for num_rows in range(WAITING + 1):
             for num_drafting in {self._rounded(num + 1) for num in range(self._num_drafting)}:
                 self._program(num_rows, 1, num_drafting)
         for power in range(PIECE.bit_length()):
@@ -88,8 +90,11 @@ class DFlashPasses:
     ) -> list[Picked]:
         """Inject rows and draft a block behind each sequence's last one.
 
+        One sequence does both in one program. Of several the rows have a program of their own: else
+        there would be one for every sum of their numbers.
+
         Args:
-            waiting: per sequence the rows to inject, none or some, and their first position.
+            waiting: per sequence the rows to inject, ``WAITING`` at most, and their first position.
             lowest: positions below it have no keys, per sequence.
             num_drafts: the most ids of each.
         """
@@ -101,6 +106,9 @@ class DFlashPasses:
             [(s, [s.last_token, *self._masks], start + len(rows)) for s, rows, start in waiting]
         )
         num_drafting = self._rounded(max(num_drafts))
+        if num_rows and num_seqs > 1:
+            self._run(num_rows, 0, 0)
+            num_rows = 0
         self._run(num_rows, num_seqs, num_drafting)
         picks = self._weights.picks
         return [picks.read(b, num_drafting, most) for b, most in enumerate(num_drafts)]

@@ -240,7 +240,7 @@ class Decoder:
     ) -> Iterator[Kept]:
         """Rows start .. end - 1 of the steps since the prompt, with taps that all of them had.
 
-        They are among the newest 256 that were verified, kept or not.
+        They are among the newest ``tap_rows.RING`` that were verified, kept or not.
         """
         return self.tap_rows.kept(sequence, start, end, taps)
 

@@ -24,8 +24,9 @@ class FollowingHead(Protocol):
     def catch_up(self, rows: list[Kept]) -> None:
         """Follow kept rows, now or with the first row of the next draft, which is one call then.
 
-        Their taps are the target's own buffers, valid during the call only: what it does not
-        consume now it must copy. Rows of a position that it has consumed change nothing.
+        Their taps are the target's own buffers. What it does not consume now it copies, or reads
+        later where a ``Decoder`` keeps it for a while (``models/tap_rows.py``). Rows of a position
+        that it has consumed change nothing.
         """
 
     def reset(self, sequence: Sequence) -> None:

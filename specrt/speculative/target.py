@@ -60,7 +60,8 @@ class Target(Protocol):
     ) -> Iterator[Kept]:
         """Rows start .. end - 1 of the steps since the prompt, with taps that each was asked for.
 
-        They are among the newest 256 that were verified, kept or not.
+        They are among the newest 320 that were verified, kept or not; a head may read them longer
+        where the target keeps them (``Decoder.tap_rows``).
         """
 
     def rollback(self, sequence: Sequence, num_kept: int) -> Cursor:

@@ -8,6 +8,7 @@ import pytest
 
 import specrt
 from specrt import SamplingParams, SpecOptions
+from specrt.assets import embedded_drafter, embedded_model
 from specrt.bench import speculators
 from specrt.bench.__main__ import _parser, main
 from specrt.bench.contestants import Drafter, contestants_of, drafters_of
@@ -165,12 +166,9 @@ def test_the_environment_names_a_drafter_too(path, family, monkeypatch):
     assert speculators.draft_files(args) == ["x", "y"]
 
 
-def test_what_comes_with_the_tiny_model_stands_beside_it(tmp_path, monkeypatch, path):
-    model, other = tmp_path / "tiny.gguf", tmp_path / "tiny-drafter.gguf"
-    for file in (model, other):
-        file.touch()
-    monkeypatch.setattr(speculators, "embedded_model", lambda: model)
-    assert speculators.draft_files(speculators_args(["--model", str(model)])) == [str(other)]
+def test_what_comes_with_the_tiny_model_stands_beside_it(path):
+    for flags in ([], ["--model", str(embedded_model())]):
+        assert speculators.draft_files(speculators_args(flags)) == [str(embedded_drafter())]
     assert speculators.draft_files(speculators_args(["--model", path])) == []
 
 

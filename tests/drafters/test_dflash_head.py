@@ -1,13 +1,18 @@
 """What a block drafter follows of a sequence: it drafts like one that never saw anything else."""
 
+import gguf
 import numpy as np
 import pytest
 
 from specrt import SamplingParams, SpecOptions
+from specrt.drafters.dflash_head import DFlashHead
+from specrt.drafters.dflash_passes import WAITING, DFlashPasses
 from specrt.errors import MismatchError
+from specrt.models.tap_rows import MOST_HELD
 from specrt.state.messages import DraftContext
 from tests.following import Following
-from tests.models_on_disk import golden_arrays, load_golden
+from tests.models_on_disk import DRAFTER_GOLDENS, golden_arrays, golden_path, load_golden
+from tests.rewriting import rewritten
 
 SLIDING, MIXED, FULL = "dflash2-qwen35", "dflash2-muse", "dspark-qwen3"
 TARGETS = {SLIDING: "qwen35", MIXED: "muse-glimmer", FULL: "qwen3"}
@@ -50,6 +55,22 @@ def drafted(session):
     return session.draft(session.speculator.max_draft)
 
 
+def told_from(session, first, end):
+    """What is drafted behind rows of which the first were not heard of."""
+    sequence = session.sequence
+    sequence.history[: first + 1] = TOKENS[: first + 1]
+    sequence.cursor = sequence.cursor._replace(num_tokens=first + 1)
+    for _ in session.target.prefill(sequence, TOKENS[:first]):
+        pass
+    session.prefill(TOKENS[first:end], TOKENS[end])
+    return drafted(session)
+
+
+def lowest_seen(session):
+    head, position = session.speculator.head, session.sequence.cursor.cache_len
+    return head._lowest(session.sequence.drafter_states[head], position)
+
+
 @pytest.mark.parametrize("piece", [1, 3, 9, 10, 64, 65, 129])
 def test_it_matters_not_in_which_pieces_rows_come(llm, follow, piece):
     session = follow()
@@ -63,12 +84,14 @@ def test_it_matters_not_in_which_pieces_rows_come(llm, follow, piece):
 
 def test_at_every_offset_of_the_ring(llm, follow):
     """Drafts between write blocks over positions that later rows take."""
-    session, ring = follow(), 256
+    session = follow()
+    layout = session.speculator.head.passes.layout
+    all_pages, ring = layout.window > 0, 64 * layout.ring_pages or 64
     session.prefill(TOKENS[:110], TOKENS[110])
     for end in range(111, 111 + ring + 4):
         session.prefill(TOKENS[end - 1 : end], TOKENS[end])
         draft = drafted(session)
-        if end % 8 == 0:
+        if all_pages or end % 8 == 0:
             assert draft == behind(llm, TOKENS[: end + 1])
 
 
@@ -176,8 +199,9 @@ def test_far_back_it_goes_on(llm, follow, length):
     session.speculator.head.reset(sequence)
     drafted(session)
     session.prefill(TOKENS[reached : reached + 90], TOKENS[reached + 90])
-    assert np.isfinite(drafted(session).confidences).all()
-    assert drafted(session).tokens
+    draft = drafted(session)
+    assert draft.tokens
+    assert draft == told_from(follow(), lowest_seen(session), reached + 90)
 
 
 @pytest.mark.parametrize("length", [250, 140, 1])
@@ -190,9 +214,65 @@ def test_a_cursor_that_was_put_back_far_is_drafted_behind(llm, follow, length):
     sequence.cursor = sequence.cursor._replace(cache_len=length, num_tokens=length + 1)
     sequence.history[length] = TOKENS[length]
     draft = drafted(session)
-    assert np.isfinite(draft.confidences).all()
-    if session.speculator.head.passes.layout.window == 0:
-        assert draft == behind(llm, TOKENS[: length + 1])
+    if draft.tokens:
+        assert draft == told_from(follow(), lowest_seen(session), length)
+    else:
+        assert session.speculator.head.passes.layout.window
+
+
+def test_rows_that_the_target_no_longer_keeps_are_left_out(sliding):
+    """They waited, and later ones stand where they were kept."""
+    session, kept_from = Following(sliding, "block"), 400 - MOST_HELD
+    session.prefill(TOKENS[:400], TOKENS[400])
+    sequence, length = session.sequence, kept_from + 5
+    sequence.cursor = sequence.cursor._replace(cache_len=length, num_tokens=length + 1)
+    sequence.history[length] = TOKENS[length]
+    session.speculator.head.reset(sequence)
+    other = Following(sliding, "block")
+    assert drafted(session) == told_from(other, kept_from, length)
+    for one in (session, other):
+        sliding.target.close_sequence(one.sequence)
+
+
+@pytest.mark.parametrize(
+    ("name", "block_size"), [("dflash-qwen35", 65), ("dflash-qwen35", 20), ("dspark-qwen3", 64)]
+)
+def test_long_blocks_of_several_sequences_are_one_call(name, block_size, tmp_path, monkeypatch):
+    """Each with as many rows that wait as a draft takes in."""
+    size = {"dflash.block_size": (block_size, gguf.GGUFValueType.UINT32)}
+    path = rewritten(golden_path(name), tmp_path / "drafter.gguf", keys=size)
+    llm = load_golden(DRAFTER_GOLDENS[name], draft_model=path, max_sequences=4)
+    sessions, alone, calls = [Following(llm, "block") for _ in range(4)], [], []
+    for number, session in enumerate(sessions):
+        end = 20 + number
+        session.prefill(TOKENS[number : end - WAITING], TOKENS[end - WAITING])
+        drafted(session)
+        session.prefill(TOKENS[end - WAITING : end], TOKENS[end])
+    contexts = [DraftContext(session.sequence, 64, 0.0) for session in sessions]
+    draft = DFlashPasses.draft
+    monkeypatch.setattr(
+        DFlashPasses, "draft", lambda *args: calls.append(len(args[1])) or draft(*args)
+    )
+    drafts = sessions[0].speculator.propose(contexts)
+    for session in sessions:
+        alone.append(drafted(session))
+    assert calls == [4, 1, 1, 1, 1]
+    assert drafts == alone and len(drafts[0].tokens) == sessions[0].speculator.max_draft
+
+
+def test_a_session_is_saved_and_loaded_beside_no_step(llm, tmp_path, monkeypatch):
+    """A head may compute for it."""
+    lock, held = llm.generator.runtime.lock, []
+    for name in ("export_state", "import_state"):
+        method = getattr(DFlashHead, name)
+        monkeypatch.setattr(
+            DFlashHead, name, lambda *args, of=method: held.append(lock.locked()) or of(*args)
+        )
+    with llm.session() as session:
+        session.generate(TOKENS[:30], SamplingParams(max_tokens=5), spec="block")
+        session.save(tmp_path / "saved.npz")
+    type(session).load(llm, tmp_path / "saved.npz").close()
+    assert held == [True, True]
 
 
 def test_a_session_goes_back_and_on_with_its_drafter(llm):
