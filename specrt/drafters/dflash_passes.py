@@ -10,7 +10,8 @@ from specrt.drafters.block_picks import BlockRows, Picked
 from specrt.drafters.dflash import DFlashWeights
 from specrt.drafters.dflash_layer import NUM_OUTS
 from specrt.models.blocks import Forward, Workspace
-from specrt.models.decoder import MAX_PROGRAMS, Decoder
+from specrt.models.decoder import Decoder
+from specrt.models.programs import Programs
 from specrt.models.step_rows import SequenceRows, StepRows
 from specrt.models.tap_rows import PIECE
 from specrt.ops import Array, KVLayer, Ops, Program
@@ -59,7 +60,7 @@ class DFlashPasses:
         logits = (num_slots * self._num_drafting, weights.output.shape[0])
         self.logits = ops.buffer(logits, np.float32)
         self._masks = [keys.mask_token] * (size - 1)
-        self._programs: dict[tuple[int, int, int], Program] = {}
+        self._programs = Programs(self._record)
 
     def _cache(self, target: Decoder, layer: int) -> KVLayer:
         dims, layout = self._weights.dims, self.layout
@@ -76,9 +77,9 @@ class DFlashPasses:
         """Record what one sequence needs: else drafts, and a prompt's first chunk, would wait."""
         for num_rows in range(WAITING + 1):
             for num_drafting in {self._rounded(num + 1) for num in range(self._num_drafting)}:
-                self._program(num_rows, 1, num_drafting)
+                self._programs.get(num_rows, 1, num_drafting)
         for power in range(PIECE.bit_length()):
-            self._program(1 << power, 0, 0)
+            self._programs.get(1 << power, 0, 0)
 
     def inject(self, sequence: Sequence, first: int, num_rows: int) -> None:
         """Leave keys and values of rows, at most ``PIECE``, that the target keeps taps of."""
@@ -118,16 +119,9 @@ class DFlashPasses:
         return min(1 << (num_draft - 1).bit_length(), self._num_drafting)
 
     def _run(self, *key: *tuple[int, int, int]) -> None:
-        program = self._program(*key)
+        program = self._programs.get(*key)
         program.prepare()
         program.run()
-
-    def _program(self, *key: *tuple[int, int, int]) -> Program:
-        program = self._programs.pop(key, None) or self._record(*key)
-        self._programs[key] = program
-        if len(self._programs) > MAX_PROGRAMS:
-            del self._programs[next(iter(self._programs))]
-        return program
 
     def _record(self, num_rows: int, num_seqs: int, num_drafting: int) -> Program:
         chosen = self._drafting_rows(num_seqs, num_drafting)

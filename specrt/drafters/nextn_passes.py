@@ -8,7 +8,8 @@ import numpy as np
 
 from specrt.drafters.nextn import NextNWeights
 from specrt.models.blocks import Forward, Trunk, Workspace
-from specrt.models.decoder import MAX_PROGRAMS, Decoder
+from specrt.models.decoder import Decoder
+from specrt.models.programs import Programs
 from specrt.models.step_rows import SequenceRows, StepRows
 from specrt.ops import Array, Program
 from specrt.options import MAX_DRAFT
@@ -79,14 +80,14 @@ class NextNPasses:
         self._assigned_gates: list[float] = []
         self._stop = ops.buffer((1,), np.int32)
         self._drafted = ops.buffer((2, num_slots, DRAFTED), np.int32)  # tokens, and bits of shares
-        self._programs: dict[tuple[int, int], Program] = {}
+        self._programs = Programs(self._record)
 
     def record(self, most_drafting: int, most_taken_in: int) -> None:
         """Record what one sequence with up to so many rows needs: else drafts would wait for it."""
         for num_rows in range(1, most_drafting + 1):
-            self._program(num_rows, 1)
+            self._programs.get(num_rows, 1)
         for num_rows in range(most_drafting, most_taken_in + 1):
-            self._program(num_rows, 0)
+            self._programs.get(num_rows, 0)
 
     def chain(self, rows: Rows[SequenceRows], wanted: Rows[tuple[int, float]]) -> list[Draft]:
         """Take rows in and draft behind each sequence's last one, token by token.
@@ -106,12 +107,12 @@ class NextNPasses:
                 last = [end - 1 for end in offsets[1:]]
                 self._ops.assign(self._last[:num_seqs], np.array(last, np.int32))
         self._ends.publish([(s, t[-1:], start + len(t) - 1) for s, t, start in rows])
-        program = self._program(num_rows, num_seqs)
+        program = self._programs.get(num_rows, num_seqs)
         program.prepare()
         program.run()
         most = max([num_draft for num_draft, _ in wanted])
         if most > 1:
-            program = self._program(num_seqs, num_seqs)
+            program = self._programs.get(num_seqs, num_seqs)
             program.prepare()
             program.repeat(most - 1, self._stop)
         tokens, shares = self._ops.to_host(self._drafted)
@@ -124,16 +125,9 @@ class NextNPasses:
         """Leave keys and values of rows of a sequence's history."""
         tokens = sequence.history[first : first + num_rows].tolist()
         self._rows.publish([(sequence, tokens, first)])
-        program = self._program(num_rows, 0)
+        program = self._programs.get(num_rows, 0)
         program.prepare()
         program.run()
-
-    def _program(self, *key: *tuple[int, int]) -> Program:
-        program = self._programs.pop(key, None) or self._record(*key)
-        self._programs[key] = program
-        if len(self._programs) > MAX_PROGRAMS:
-            del self._programs[next(iter(self._programs))]
-        return program
 
     def _record(self, num_rows: int, num_seqs: int) -> Program:
         """Rows before each sequence's last leave keys and values, the last ones a draft."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from specrt.errors import ContextError, MismatchError
 from specrt.models.blocks import Forward, Trunk, Workspace
+from specrt.models.programs import Programs
 from specrt.models.saved_state import SavedState
 from specrt.models.step_rows import StepRows
 from specrt.models.tap_rows import TapRows
@@ -32,9 +33,6 @@ from specrt.state.sequence import Cursor, Sequence
 
 MAX_ROWS = 512
 """The most rows of one forward, and the length of a prefill chunk."""
-
-MAX_PROGRAMS = 128
-"""Recorded at a time: of a model of 30 layers 0.2 MiB each on a CPU, 0.4 MiB on CUDA."""
 
 MAX_DRAW_IDS = 1024
 """That bias and suppression may name in a window's draw, beside all ids of its context."""
@@ -106,7 +104,7 @@ class Decoder:
         self._logits: Array | None = None
         self._prefilled_taps: dict[Tap, Array] = {}
         self.tap_rows = TapRows(ops, max_sequences, dims.width)
-        self._programs: dict[tuple[int, bool, bool, frozenset[Tap]], _Recorded] = {}
+        self._programs = Programs(self._record)
         # Weak, so that a sequence which nobody holds any more gives its slot back.
         self._slots: list[ref[Sequence] | None] = [None] * max_sequences
         self._slots_lock = threading.Lock()
@@ -300,13 +298,8 @@ class Decoder:
         return offsets
 
     def _recorded(self, num_rows: int, head: bool, logits: bool, taps: frozenset[Tap]) -> _Recorded:
-        """The program for these, recorded or found; the one unused for longest makes room."""
-        key = (num_rows, head, logits, taps)
-        recorded = self._programs.pop(key, None) or self._record(*key)
-        self._programs[key] = recorded
-        if len(self._programs) > MAX_PROGRAMS:
-            del self._programs[next(iter(self._programs))]
-        return recorded
+        """The program for these."""
+        return self._programs.get(num_rows, head, logits, taps)
 
     def _record(self, num_rows: int, head: bool, logits: bool, taps: frozenset[Tap]) -> _Recorded:
         if missing := taps - self.taps:

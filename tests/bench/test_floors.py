@@ -145,7 +145,7 @@ def test_parts_are_left_out_of_the_programs(path):
         pass
     phases = {}
     for mode, target in steps._targets.items():
-        recorded = [one for key, one in target._programs.items() if key[1]]
+        recorded = [one for key, one in target._programs.recorded.items() if key[1]]
         phases[mode] = recorded[0].program.num_phases
     assert phases["without attention"] <= phases["greedy"] - LAYERS
     assert phases["without head"] < phases["greedy"]

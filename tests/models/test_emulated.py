@@ -19,7 +19,7 @@ from specrt.kernels import KernelOps
 from specrt.kernels.emulator import Emulator
 from specrt.llm import LLM
 from specrt.lossless import Cell
-from specrt.models import decoder
+from specrt.models import programs
 from specrt.options import SpecOptions
 from specrt.session import Session
 from specrt.state.messages import Window
@@ -151,12 +151,12 @@ def test_another_order_of_threads_and_blocks(order):
 @pytest.mark.parametrize("device", ["cpu", "emulator"])
 def test_programs_make_room_for_others(device, monkeypatch):
     """Of two that are kept, the one unused for longest is recorded anew."""
-    monkeypatch.setattr(decoder, "MAX_PROGRAMS", 2)
+    monkeypatch.setattr(programs, "MAX_PROGRAMS", 2)
     llm = load("llama-quant", device)
     ids = tokens("llama-quant")[:COUNT]
     sizes = [1, 2, 1, 3, 1, 2, 3]
     got = rows_of(llm, ids, sizes, prefilled=COUNT - 69)
-    assert [key[0] for key in llm.target._programs] == [2, 3]
+    assert [key[0] for key in llm.target._programs.recorded] == [2, 3]
     expected = rows_of(load("llama-quant", device), ids, [1] * sum(sizes), prefilled=COUNT - 69)
     np.testing.assert_array_equal(got, expected)
 
