@@ -97,9 +97,10 @@ def test_turns(name, drafter, setting, num_draft):
     pytest.fail(f"never seen: {cell.missed}: {cell}")
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize(
-    ("name", "drafter"), [("qwen35-accept", "draft-head"), ("dflash2-qwen35", "block")]
+    ("name", "drafter", "setting"),
+    [("qwen35-accept", "draft-head", one) for one in SETTINGS]
+    + [("dflash2-qwen35", "block", "sampled")],
 )
 def test_turns_on_the_emulator(name, drafter, setting):
     cell = Cell(setting, drafter, 3)

@@ -112,12 +112,13 @@ def _check_target_layers(target: GGUFFile, drafter: GGUFFile) -> None:
             f"{drafter.path}: {key} = {layers.tolist()} ({layers.dtype}), expected the numbers of "
             "layers: convert the drafter again"
         )
-    num_layers = target.get(blocks_key, int)
-    num_layers -= target.get(f"{target.architecture}.nextn_predict_layers", int, 0)
-    if not 0 <= layers.min() <= layers.max() <= num_layers:
+    blocks = target.get(blocks_key, int)
+    heads = target.get(f"{target.architecture}.nextn_predict_layers", int, 0)
+    if not 0 <= layers.min() <= layers.max() <= blocks - heads:
         raise MismatchError(
-            f"{drafter.path}: {key} = {layers.tolist()}, but {target.path}: {blocks_key} "
-            f"without draft heads = {num_layers}; take the drafter that was trained for this target"
+            f"{drafter.path}: {key} = {layers.tolist()}, but {target.path}: {blocks_key} = "
+            f"{blocks}, of which {heads} are draft heads; take the drafter that was trained for "
+            "this target"
         )
 
 

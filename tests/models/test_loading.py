@@ -287,10 +287,17 @@ def test_a_target_is_no_drafter(tiny):
         load(tiny, draft_model=tiny)
 
 
-def drafter(path: Path, width: int, layers: list[int], num_tokens: int | None = None) -> Path:
-    writer = gguf.GGUFWriter(path, "dflash")
-    writer.add_uint32("dflash.embedding_length", width)
-    writer.add_array("dflash.target_layers", layers)
+def drafter(
+    path: Path,
+    width: int,
+    layers: list[int],
+    num_tokens: int | None = None,
+    key: str = "dflash.embedding_length",
+) -> Path:
+    architecture = key.partition(".")[0]
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_uint32(key, width)
+    writer.add_array(f"{architecture}.target_layers", layers)
     if num_tokens is not None:
         writer.add_token_list([f"t{i}" for i in range(num_tokens)])
     writer.add_tensor("fc.weight", np.zeros((4, 4), np.float32))
@@ -324,7 +331,8 @@ def test_a_drafter_for_another_target_names_key_values_and_files(
 
 def test_a_drafter_that_fits_says_that_it_does_not_run_yet(tiny, tmp_path):
     with pytest.raises(UnsupportedError, match="do not run here yet"):
-        load(tiny, draft_model=drafter(tmp_path / "d.gguf", WIDTH, [0, 2], 265))
+        path = tmp_path / "d.gguf"
+        load(tiny, draft_model=drafter(path, WIDTH, [0, 2], 265, "eagle3.target_hidden_size"))
 
 
 @pytest.fixture(scope="module", params=["tiny", "gemma3", "qwen35", "qwen35moe", "muse-glimmer"])

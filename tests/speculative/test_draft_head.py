@@ -129,8 +129,15 @@ def test_auto_is_ngram_with_the_head_behind_it():
 
 def test_a_head_of_another_kind_is_declined():
     head = toy()
-    head.kind, head.block_size = "block", 16
-    got = load(head).generate(PROMPT, PARAMS)
+    head.kind, head.block_size, head.num_drafting = "block", 16, 15
+    got = load(head).generate(PROMPT, PARAMS, spec="ngram,draft-head")
     same(got, plain())
     assert got.stats.speculator == "ngram"
     assert "does not draft token by token" in got.stats.declined[0]
+
+
+def test_a_block_is_not_drafted_token_by_token():
+    got = load(toy()).generate(PROMPT, PARAMS, spec="ngram,block")
+    same(got, plain())
+    assert got.stats.speculator == "ngram"
+    assert "drafts token by token" in got.stats.declined[0]
