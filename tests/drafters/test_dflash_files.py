@@ -124,7 +124,7 @@ def test_the_mask_is_required(tmp_path):
 
 
 VALUES = [
-    ("target_layers", [1, 3, 7], ARRAY, "block_count without draft heads = 6"),
+    ("target_layers", [1, 3, 7], ARRAY, "block_count = 7, of which 1 are draft heads"),
     ("target_layers", [1, 3, -1], ARRAY, "target_layers = [1, 3, -1]"),
     ("target_layers", [1, 3, 3], ARRAY, "different layers"),
     ("target_layers", [1.0, 3.0, 5.0], ARRAY, "float"),
