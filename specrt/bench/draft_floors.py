@@ -57,7 +57,7 @@ def draft_touched(
         waiting: rows that are injected.
     """
     size = weights.keys.block_size
-    num_drafting = size - (0 if weights.keys.samples_anchor else 1)
+    num_drafting = weights.keys.num_drafting
     remembered = _sum(_matrix(m, 0) for layer in weights.layers for m in _remembering(layer))
     embedding = 2 * _row_bytes(weights.embedding)
     block = Touched(embedding, embedding) + _vectors(weights.norm)

@@ -13,7 +13,6 @@ import numpy as np
 
 from specrt._ext.lattice_walk import pick, walk
 from specrt.errors import FormatError
-from specrt.models.blocks import Workspace
 from specrt.models.loader import Dims, Loader
 from specrt.ops import Acts, Array, Ops, StepInputs, Weight
 
@@ -32,7 +31,6 @@ class BlockRows:
     """The drafting rows of a forward's blocks, n of each.
 
     Args:
-        work: the buffers.
         step: the inputs of the whole blocks, each of which begins with its anchor.
         hidden: [B n, D] float32, the rows that the head reads.
         acts: those, prepared.
@@ -40,7 +38,6 @@ class BlockRows:
         num_seqs: B.
     """
 
-    work: Workspace
     step: StepInputs
     hidden: Array
     acts: Acts

@@ -77,7 +77,6 @@ class DFlashWeights:
         if loader.has("output.weight"):
             rows = size[0] if names is None else len(names)
             output = loader.weight("output.weight", rows, width)
-        rows = keys.block_size - (0 if keys.samples_anchor else 1)
         weights = cls(
             keys=keys,
             dims=dims,
@@ -91,7 +90,7 @@ class DFlashWeights:
             embedding=embedding,
             output=output,
             names=names,
-            picks=_picks(loader, dims, output, names, num_seqs, rows),
+            picks=_picks(loader, dims, output, names, num_seqs, keys.num_drafting),
         )
         loader.finish()
         return weights

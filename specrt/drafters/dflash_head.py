@@ -83,7 +83,7 @@ class DFlashHead:
         keys = weights.keys
         self.title = f"{keys.generation}, blocks of {keys.block_size}"
         self.block_size = keys.block_size
-        self.num_drafting = keys.block_size - (0 if keys.samples_anchor else 1)
+        self.num_drafting = keys.num_drafting
         self.taps = frozenset(map(residual_entering, keys.target_layers))
         self.weights = weights
         self._ops, self._windows = ops, keys.windows
@@ -95,9 +95,8 @@ class DFlashHead:
     def catch_up(self, rows: list[Kept]) -> None:
         """Follow rows, which the target keeps, and inject them if many wait."""
         for sequence, start_pos, tokens, _, _ in rows:
-            state = self._state(sequence, start_pos)
-            known = state.first <= start_pos <= state.heard
-            if not known or self._has_lost(state, start_pos):
+            state = sequence.drafter_states.get(self)
+            if state is None or not self._goes_on(state, start_pos):
                 state = sequence.drafter_states[self] = Followed.anew(start_pos)
             state.hear(start_pos, start_pos + len(tokens))
             if self._reach is None and state.heard - state.injected > WAITING:
@@ -155,9 +154,9 @@ class DFlashHead:
         if state.first >= length:
             return {}
         lowest = self._lowest(state, length)
-        arrays = {"first": np.array([lowest], np.int32)}
+        layout, arrays = self.passes.layout, {"first": np.array([lowest], np.int32)}
         for layer, cache in enumerate(self.passes.caches):
-            seen = self._seen(sequence.slot, layer, lowest, length)
+            seen = layout.seen(sequence.slot, self._windows[layer], length, lowest)
             read = self._ops.kv_read(cache, *seen)
             arrays |= {f"{n}{layer}": np.array(x) for n, x in zip("kv", read, strict=True)}
         return arrays
@@ -177,9 +176,9 @@ class DFlashHead:
                 f"saved drafter: its first row is {first}, expected one before {length}; save the "
                 "session again"
             )
-        lowest, writes = int(first[0]), []
+        layout, lowest, writes = self.passes.layout, int(first[0]), []
         for layer, cache in enumerate(self.passes.caches):
-            seen = self._seen(sequence.slot, layer, lowest, length)
+            seen = layout.seen(sequence.slot, self._windows[layer], length, lowest)
             k, v = (np.atleast_1d(arrays.get(f"{name}{layer}", ())) for name in "kv")
             like = self._ops.kv_read(cache, *seen)[0]
             for values in (k, v):
@@ -192,14 +191,8 @@ class DFlashHead:
         for write in writes:
             self._ops.kv_write(*write)
         state = sequence.drafter_states[self] = Followed(lowest, length, length, length, length)
-        if window := self.passes.layout.window:  # older rows are not saved: as if written over
+        if window := layout.window:  # older rows are not saved: as if written over
             state.written = length - window + 1 + self._ring_rows
-
-    def _state(self, sequence: Sequence, start_pos: int) -> Followed:
-        state = sequence.drafter_states.get(self)
-        if state is None:
-            state = sequence.drafter_states[self] = Followed.anew(start_pos)
-        return state
 
     def _inject(self, sequence: Sequence, state: Followed) -> None:
         """All that waits, and that the next block sees."""
@@ -215,10 +208,13 @@ class DFlashHead:
     def _ring_rows(self) -> int:
         return self.passes.layout.ring_pages * PAGE
 
+    def _goes_on(self, state: Followed, position: int) -> bool:
+        """Whether rows from a position on join what was heard of."""
+        return state.first <= position <= state.heard and not self._has_lost(state, position)
+
     def _can_see(self, state: Followed, position: int) -> bool:
         """Whether the newest rows before a position were heard of, and some are there."""
-        known = state.first < position <= state.heard
-        return known and not self._has_lost(state, position)
+        return state.first < position and self._goes_on(state, position)
 
     def _has_lost(self, state: Followed, position: int) -> bool:
         """Whether sliding layers have no keys of a row before it: later ones, gone since, do."""
@@ -233,16 +229,6 @@ class DFlashHead:
         window, oldest = self.passes.layout.window, state.written - self._ring_rows
         has_all = not window or oldest <= max(state.first, position - window + 1)
         return state.first if has_all else oldest
-
-    def _seen(
-        self, slot: int, layer: int, lowest: int, length: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The positions of a layer that a next block can see, behind the page of each."""
-        window, layout = self._windows[layer], self.passes.layout
-        first = max(lowest, length - window + 1) if window else lowest
-        positions = np.arange(first, length, dtype=np.int32)
-        table = layout.ring(slot) if window else layout.table(slot)
-        return table[positions // PAGE % len(table)], positions
 
 
 def load_dflash(gguf: GGUFFile, trunk: Trunk, target: Decoder) -> DFlashHead:

@@ -64,6 +64,11 @@ class DFlashKeys:
     logit_scale: float
     softcap: float
 
+    @property
+    def num_drafting(self) -> int:
+        """Rows of a block that draft: all, or all but the anchor's."""
+        return self.block_size if self.samples_anchor else self.block_size - 1
+
     @classmethod
     def read(cls, gguf: GGUFFile, dims: Dims) -> DFlashKeys:
         """Read and check the keys ``dflash.*``.

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from specrt.drafters.dflash_keys import DFlashKeys
 from specrt.errors import FormatError
 from specrt.models.blocks import AttentionWeights, FeedForwardWeights, Forward
 from specrt.models.loader import Dims, Loader
 from specrt.ops import Acts, Array, Rope, Weight
 from specrt.state.recurrent import MAX_CONV
-
-if TYPE_CHECKING:
-    from specrt.drafters.dflash_keys import DFlashKeys
 
 VARYING, BETWEEN = 4, 0
 """Of the workspace's outs: coefficients of the convolution, which stay to the end of an attention
@@ -81,9 +78,9 @@ class Branch:
 
     def enter(self, f: Forward, eps: float) -> Acts:
         """Record the rows that it reads."""
-        acts = f.work.acts(*f.x.shape)
         if self.conv is None:
             return f.normed(self.norm, eps)
+        acts = f.work.acts(*f.x.shape)
         f.ops.rms_norm(f.x, self.norm, eps, out=f.h, acts=acts)
         varying = self._varying(f, self.conv)
         f.ops.linear([(self.conv.varying, varying)], acts)

@@ -54,8 +54,8 @@ class DFlashPasses:
         )
         self._work = Workspace(ops, most, dims.width, weights.matrices, weights.output, NUM_OUTS)
         self.encoded = self._work.hidden
-        self._skipped = 0 if keys.samples_anchor else 1
-        self._num_drafting = size - self._skipped
+        self._num_drafting = keys.num_drafting
+        self._skipped = size - keys.num_drafting  # the anchor's row, where that does not draft
         self._ids = ops.buffer((num_slots * self._num_drafting,), np.int32)
         logits = (num_slots * self._num_drafting, weights.output.shape[0])
         self.logits = ops.buffer(logits, np.float32)
@@ -63,15 +63,10 @@ class DFlashPasses:
         self._programs = Programs(self._record)
 
     def _cache(self, target: Decoder, layer: int) -> KVLayer:
-        dims, layout = self._weights.dims, self.layout
-        ring_pages = layout.ring_pages if self._weights.keys.windows[layer] else 0
-        return self._ops.kv_layer(
-            layout.num_slots * (ring_pages or layout.pages),
-            dims.kv_heads[layer],
-            dims.head_dim,
-            target.kv_type,
-            ring_pages,
-        )
+        dims, window = self._weights.dims, self._weights.keys.windows[layer]
+        pages, ring_pages = self.layout.layer_pages(window)
+        heads, head_dim = dims.kv_heads[layer], dims.head_dim
+        return self._ops.kv_layer(pages, heads, head_dim, target.kv_type, ring_pages)
 
     def record(self) -> None:
         """Record what one sequence needs: else drafts, and a prompt's first chunk, would wait."""
@@ -179,4 +174,4 @@ class DFlashPasses:
             weights.output, acts, ids=ids, logits=logits, softcap=keys.softcap,
             scale=keys.logit_scale,
         )  # fmt: skip
-        weights.picks.record(BlockRows(work, f.step, hidden, acts, logits, num_seqs))
+        weights.picks.record(BlockRows(f.step, hidden, acts, logits, num_seqs))

@@ -15,7 +15,6 @@ from specrt.models.blocks import Trunk
 from specrt.models.decoder import Decoder
 from specrt.models.step_rows import SequenceRows
 from specrt.models.tap_rows import MOST_HELD
-from specrt.ops import PAGE
 from specrt.state.messages import (
     DRAFT_HEAD,
     FINAL_HIDDEN,
@@ -131,7 +130,7 @@ class NextNHead:
         first, end = max(0, taken_in - 1), min(state.heard, length)
         if not state.has_hidden(first):
             return {}
-        k, v = self._ops.kv_read(self._passes.cache, *self._pages(sequence.slot, taken_in))
+        k, v = self._ops.kv_read(self._passes.cache, *self._layout.seen(sequence.slot, 0, taken_in))
         hidden = self._hidden.read(FINAL_HIDDEN, sequence.slot, first, end)
         return {"k": np.array(k), "v": np.array(v), "hidden": hidden}
 
@@ -149,7 +148,7 @@ class NextNHead:
                 f"saved draft head: {taken_in} rows and {len(hidden)} hidden ones of "
                 f"{sequence.cursor.cache_len}; save the session again"
             )
-        pages = self._pages(sequence.slot, taken_in)
+        pages = self._layout.seen(sequence.slot, 0, taken_in)
         stored = self._ops.kv_read(self._passes.cache, *pages)[0]
         rows = (len(hidden), self._hidden.ring(FINAL_HIDDEN).shape[2])
         shapes = (stored.shape, stored.shape, rows)
@@ -163,11 +162,6 @@ class NextNHead:
         self._ops.kv_write(self._passes.cache, *pages, k, v)
         self._hidden.assign(FINAL_HIDDEN, sequence.slot, first, hidden)
         sequence.drafter_states[self] = Followed(taken_in, end, first)
-
-    def _pages(self, slot: int, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """The page of each row, and the rows."""
-        positions = np.arange(num_rows, dtype=np.int32)
-        return self._layout.table(slot)[positions // PAGE], positions
 
     def _state(self, sequence: Sequence) -> Followed:
         state = sequence.drafter_states.get(self)

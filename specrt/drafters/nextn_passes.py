@@ -56,8 +56,8 @@ class NextNPasses:
         self._embedding_scale = trunk.embedding_scale
         self._logit_scale, self._softcap = trunk.logit_scale, trunk.softcap
         heads, head_dim = weights.dims.kv_heads[layer], weights.dims.head_dim
-        num_pages = num_slots * target.layout.pages
-        self.cache = ops.kv_layer(num_pages, heads, head_dim, target.kv_type, 0)
+        pages, ring_pages = target.layout.layer_pages(0)
+        self.cache = ops.kv_layer(pages, heads, head_dim, target.kv_type, ring_pages)
         self._caches = {layer: self.cache}
         self._rows, self._ends = (
             StepRows(ops, target.layout, rows) for rows in (most_rows, num_slots)

@@ -113,14 +113,9 @@ class Decoder:
         shape, layout = trunk.recurrent_shape(layer), self.layout
         if shape is not None:
             return self.ops.recurrent_layer(shape, self.max_sequences)
-        ring_pages = layout.ring_pages if trunk.windows[layer] else 0
-        return self.ops.kv_layer(
-            self.max_sequences * (ring_pages or layout.pages),
-            trunk.dims.kv_heads[layer],
-            trunk.dims.head_dim,
-            self.kv_type,
-            ring_pages,
-        )
+        pages, ring_pages = layout.layer_pages(trunk.windows[layer])
+        heads, head_dim = trunk.dims.kv_heads[layer], trunk.dims.head_dim
+        return self.ops.kv_layer(pages, heads, head_dim, self.kv_type, ring_pages)
 
     def open_sequence(self) -> Sequence:
         """A new, empty sequence in a free slot.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from specrt.errors import MismatchError
-from specrt.ops import PAGE, Array, KVLayer, Ops
+from specrt.ops import Array, KVLayer, Ops
 from specrt.state.kv import PageLayout
 from specrt.state.recurrent import MOST_KEPT, RecurrentLayer
 from specrt.state.sequence import Cursor, Sequence
@@ -112,9 +112,4 @@ class SavedState:
         self, sequence: Sequence, cache_len: int, layer: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """The positions of a layer that a next row can see, behind the page of each."""
-        window = self.windows[layer]
-        first = max(0, cache_len - window + 1) if window else 0
-        positions = np.arange(first, cache_len, dtype=np.int32)
-        layout, slot = self.layout, sequence.slot
-        table = layout.ring(slot) if window else layout.table(slot)
-        return table[positions // PAGE % len(table)], positions
+        return self.layout.seen(sequence.slot, self.windows[layer], cache_len)

@@ -165,7 +165,7 @@ def _create_block(
     target: Target, draft_head: DraftHead | None, options: SpecOptions
 ) -> BlockSpeculator | Declined:
     if draft_head is None or draft_head.kind != "block":
-        return Declined(BLOCK, "the attached drafter drafts token by token")
+        return Declined(BLOCK, "the head drafts token by token: attach a block drafter")
     return BlockSpeculator(draft_head)
 
 

@@ -49,6 +49,26 @@ class PageLayout:
         """[ring_pages] int32: the pages of a slot in a sliding layer."""
         return np.arange(slot * self.ring_pages, (slot + 1) * self.ring_pages, dtype=np.int32)
 
+    def layer_pages(self, window: int) -> tuple[int, int]:
+        """Of a layer with that window, 0 for none: pages of all slots, and ring pages of one."""
+        ring_pages = self.ring_pages if window else 0
+        return self.num_slots * (ring_pages or self.pages), ring_pages
+
+    def seen(
+        self, slot: int, window: int, end: int, first: int = 0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The positions before ``end`` that a row there sees, behind the page of each.
+
+        Args:
+            window: the layer's, 0 for none.
+            first: positions below it are left out.
+        """
+        if window:
+            first = max(first, end - window + 1)
+        positions = np.arange(first, end, dtype=np.int32)
+        table = self.ring(slot) if window else self.table(slot)
+        return table[positions // PAGE % len(table)], positions
+
     def lowest_kept(self, sequence: Sequence) -> int:
         """The lowest position that the slot's rings still hold."""
         if not self.window:
